@@ -58,7 +58,7 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 	@cmake --preset release >/dev/null && cmake --build build --target experiments $(if $(MODELS),specagg_cli bench-slow_link)
 	@scripts/experiments $(if $(MODELS),--models $(MODELS)) $(if $(QUICK),--quick)
 
-amalgamate:  ## build/specagg.hpp: the library as one header; build/specagg_core.hpp: what a verification needs
+amalgamate:  ## build/specagg.hpp: what a verification needs, as one header; build/specagg_decoders.hpp: decoders, too
 	@scripts/amalgamate
 
 package:  ## build/package/: a source archive of what is committed, and a Debian package of the headers

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 int main() {
   constexpr std::size_t V = 128256, gamma = 4;

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace bench {
 

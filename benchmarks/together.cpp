@@ -6,7 +6,7 @@
 // before times are printed: together they must have the bits and the tokens that they have alone.
 // Medians, of 9 where nothing else is said; warm.
 #include <specagg/backend/cpu/llama.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 #if defined(SPECAGG_BENCH_LLAMA)
 #include <specagg/backend/llama_cpp/model.hpp>
 #include <specagg/backend/llama_cpp/source.hpp>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <specagg/audit/tree_law.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using namespace specagg;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Is my engine's sampler biased? Three bugs of real engines and a right sampler, by their tokens.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <cstdio>

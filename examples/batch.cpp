@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call verifies three requests: each has its own rule, sampling, seed and length of draft.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 #include <vector>

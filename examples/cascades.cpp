@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cascades: a rule says where the large model is needed. Sequential, oracle and speculative.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collaborative decoding (CoS): each token has the law of all models, in fewer calls of each.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 #include <vector>

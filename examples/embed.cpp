@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine writes to use specagg on its own logits: one speculative step of one request.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossy speculative sampling: more drafted tokens are kept, for a law further from the target.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 #include <vector>

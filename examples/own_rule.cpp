@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rule of one's own: its exact law and what it trades; what the audit says of a rule with a slip.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <cstdio>

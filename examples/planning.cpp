@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 using namespace specagg;
 
 int main() {

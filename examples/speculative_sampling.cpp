@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative sampling with two models of one's own: the target's law in fewer calls of the target.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -3,7 +3,7 @@
 // one call of the target reads its weights for all. Each is the text that it is alone.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cstdio>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trees of drafts: children drawn and verified by hand; then a decoder with a chain and a tree.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 #include <cstdio>

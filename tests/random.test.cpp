@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
-#include <specagg/distribution.hpp>
+#include <specagg/rows/distribution.hpp>
 #include <vector>
 
 #include "support/catch.hpp"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <specagg/backend/cuda/verify.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace bench {
 

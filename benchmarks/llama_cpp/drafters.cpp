@@ -20,7 +20,7 @@
 #include <specagg/backend/llama_cpp/model.hpp>
 #include <specagg/backend/llama_cpp/source.hpp>
 #include <specagg/backend/llama_cpp/tokenizer.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using namespace specagg;
 

@@ -15,7 +15,7 @@
 #include <specagg/backend/llama_cpp/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/retokenised.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using namespace specagg;
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace {
 

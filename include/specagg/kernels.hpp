@@ -10,9 +10,9 @@
 //   sample_residual(q, p, u, ...)    a token from norm((p - q)+)
 //   sample_residual(q, p, policy, u, ...)    a token from norm((pi - q)+)
 //
-// q and p are Rows or other Distributions (distribution.hpp) of one size V and one value type T,
-// probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing is
-// allocated. Each function reads the rows once to normalise them, and once for its sum.
+// q and p are Rows or other Distributions (rows/distribution.hpp) of one size V and one value type
+// T, probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing
+// is allocated. Each function reads the rows once to normalise them, and once for its sum.
 //
 // What goes wrong: the number is NaN, or the token is no_token and `why` says why, where
 //   * a row is invalid (NaN, +inf, a negative probability, every token masked, none at all) or its

@@ -3,18 +3,16 @@
 // protocols as state machines, and a simulated network. A header of its own, because the protocols
 // allocate and use std::function and std::string. For real networks: net/ (docs/two-sites.md).
 #pragma once
-#include <specagg/specagg.hpp>
-#include <specagg/site/aggregate.hpp>
-#include <specagg/site/bits.hpp>
-#include <specagg/site/codec.hpp>
-#include <specagg/site/documents.hpp>
-#include <specagg/site/dragon.hpp>
-#include <specagg/site/dragon_decode.hpp>
-#include <specagg/site/dssd.hpp>
-#include <specagg/site/handshake.hpp>
-#include <specagg/site/hello.hpp>
-#include <specagg/site/message.hpp>
-#include <specagg/site/ranking.hpp>
-#include <specagg/site/scheduler.hpp>
-#include <specagg/site/simulation.hpp>
-#include <specagg/site/split.hpp>
+#include <specagg/decoders.hpp>
+#include <specagg/sites/aggregate.hpp>
+#include <specagg/sites/codec.hpp>
+#include <specagg/sites/documents.hpp>
+#include <specagg/sites/dragon.hpp>
+#include <specagg/sites/dragon_decode.hpp>
+#include <specagg/sites/dssd.hpp>
+#include <specagg/sites/handshake.hpp>
+#include <specagg/sites/hello.hpp>
+#include <specagg/sites/message.hpp>
+#include <specagg/sites/scheduler.hpp>
+#include <specagg/sites/simulation.hpp>
+#include <specagg/sites/split.hpp>

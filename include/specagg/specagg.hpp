@@ -1,46 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg decides which tokens to emit, given rows of logits from two or more models.
+// specagg: given rows of logits from two or more models, decide which tokens to emit.
 //
-// The order of these headers is the order in which the data flows. Each header includes only
-// headers above it:
+//   row      a model's distribution of the next token. The engine keeps the logits; a row is a view
+//            of them, or of probabilities (rows/). q is the draft model's, p the target model's
+//   policy   says which distribution pi the emitted token has, as an equation of q and p (policy/).
+//            lossless is pi = p
+//   verify   accepts a prefix of the drafted tokens and draws one more token, so that each emitted
+//            token has the law pi (verify/)
+//   verdict  how many drafted tokens were accepted, how many tokens were emitted, and why not more
+//   status   ok, or the one reason why there is no token; what was emitted before remains
+//
 //   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status
-//          --decode: commit, roll back
+//
+// The functions, each explained at its declaration. q_rows and p_rows are lists of rows, such as
+// rows_of_logits(logits, V, sampling); chooser is random_streams(seed, request):
+//   token_id draw_draft(row, start, j, chooser, scratch)                        verify/verify.hpp
+//   verdict verify_token(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//                                                                               verify/token.hpp
+//   verdict verify_block(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//                                                                               verify/block.hpp
+//   verdict verify_match(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//                                                                               verify/match.hpp
+//   verdict verify_coupled(coupled, q_rows, p_rows, policy, noise, out)         verify/coupled.hpp
+//   tree_verdict verify_tree(tree, laws, q_rows, p_rows, policy, chooser, out, work)
+//                                                                               verify/tree.hpp
+//   void verify_batch(request, verdicts, scratch, verifier, pool)               verify/batch.hpp
+//   emission sample_residual(q, p, policy, u, scratch)                          kernels.hpp
+// They allocate no memory, throw no exception and need no run-time type information.
+//
+// The headers stand in the order in which the data flows, and each includes only headers above it.
+// What proposes tokens, calls models and writes whole texts is in decoders.hpp, which includes
+// this.
 #pragma once
-#include <specagg/core.hpp>
-#include <specagg/logit_source.hpp>
-#include <specagg/text.hpp>
-#include <specagg/draft/row_without.hpp>
-#include <specagg/draft/propose.hpp>
-#include <specagg/draft/grow.hpp>
-#include <specagg/draft/drafter.hpp>
-#include <specagg/draft/model.hpp>
-#include <specagg/draft/suffix_automaton.hpp>
-#include <specagg/draft/lookup.hpp>
-#include <specagg/draft/ngram_counts.hpp>
-#include <specagg/draft/counts.hpp>
-#include <specagg/draft/first_of.hpp>
-#include <specagg/draft/vocabulary_map.hpp>
-#include <specagg/draft/mapped_row.hpp>
-#include <specagg/draft/retokenised.hpp>
-#include <specagg/draft/mapped.hpp>
-#include <specagg/draft/string_match.hpp>
-#include <specagg/draft/head.hpp>
-#include <specagg/decode/misfit.hpp>
-#include <specagg/decode/rounds.hpp>
-#include <specagg/decode/speculative.hpp>
-#include <specagg/decode/together.hpp>
-#include <specagg/decode/tree_workspace.hpp>
-#include <specagg/decode/tree.hpp>
-#include <specagg/decode/collaborative.hpp>
-#include <specagg/decode/collaborative_workspace.hpp>
-#include <specagg/decode/cascade.hpp>
-#include <specagg/decode/stop.hpp>
-#include <specagg/plan/side.hpp>
-#include <specagg/plan/acceptance.hpp>
-#include <specagg/plan/speedup.hpp>
-#include <specagg/plan/draft_length.hpp>
-#include <specagg/plan/load.hpp>
-#include <specagg/plan/tree_growth.hpp>
-#include <specagg/plan/link.hpp>
-#include <specagg/plan/dragon.hpp>
-#include <specagg/plan/profiler.hpp>
+#include <specagg/config.hpp>
+#include <specagg/token.hpp>
+#include <specagg/half.hpp>
+#include <specagg/kernel/simd.hpp>
+#include <specagg/kernel/math.hpp>
+#include <specagg/kernel/reduce.hpp>
+#include <specagg/kernel/softmax.hpp>
+#include <specagg/kernel/select.hpp>
+#include <specagg/kernel/sample.hpp>
+#include <specagg/random.hpp>
+#include <specagg/rows/distribution.hpp>
+#include <specagg/rows/any_row.hpp>
+#include <specagg/rows/process.hpp>
+#include <specagg/rows/rows.hpp>
+#include <specagg/policy/policy.hpp>
+#include <specagg/policy/any_of.hpp>
+#include <specagg/policy/models.hpp>
+#include <specagg/policy/catalogue.hpp>
+#include <specagg/policy/raw_logits.hpp>
+#include <specagg/policy/unanimous.hpp>
+#include <specagg/policy/checked.hpp>
+#include <specagg/verify/verify.hpp>
+#include <specagg/verify/token.hpp>
+#include <specagg/verify/block.hpp>
+#include <specagg/verify/match.hpp>
+#include <specagg/verify/coupled.hpp>
+#include <specagg/verify/unanimous.hpp>
+#include <specagg/verify/tree.hpp>
+#include <specagg/verify/verifiers.hpp>
+#include <specagg/verify/raw_logits.hpp>
+#include <specagg/verify/batch.hpp>
+#include <specagg/kernels.hpp>

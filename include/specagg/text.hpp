@@ -7,7 +7,7 @@
 #include <span>
 
 #include <specagg/logit_source.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <variant>
 
-#include <specagg/any_row.hpp>
+#include <specagg/rows/any_row.hpp>
 #include <specagg/policy/catalogue.hpp>
 
 #include "engine.hpp"

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/process.hpp>
-#include <specagg/verify/tree_walk.hpp>
+#include <specagg/rows/process.hpp>
+#include <specagg/verify/detail/tree_walk.hpp>
 #include <specagg/verify/verify.hpp>
 
 namespace engine {

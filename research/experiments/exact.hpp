@@ -2,7 +2,7 @@
 // What a law is worth at one position of a held-out text, computed from the whole rows: nothing is
 // sampled.
 #pragma once
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace experiments {
 

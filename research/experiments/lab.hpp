@@ -13,7 +13,7 @@
 
 #include <specagg/backend/cpu/llama.hpp>  // first: it puts kernel/simd.hpp before Eigen
 #include <specagg/thread_pool.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "../../tools/cli/backends.hpp"
 #include "rules.hpp"

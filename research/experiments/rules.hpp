@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace experiments {
 

@@ -8,7 +8,7 @@
 
 #include <specagg/plan/dragon.hpp>
 #include <specagg/plan/link.hpp>
-#include <specagg/site/aggregate.hpp>
+#include <specagg/sites/aggregate.hpp>
 
 #include "../../tools/cli/scheduled.hpp"
 #include "decoding.hpp"

@@ -3,8 +3,8 @@
 // round, from the rows, beside counting them.
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/error.hpp>
-#include <specagg/site/aggregate.hpp>
-#include <specagg/site/codec.hpp>
+#include <specagg/sites/aggregate.hpp>
+#include <specagg/sites/codec.hpp>
 
 #include "decoding.hpp"
 #include "exact.hpp"

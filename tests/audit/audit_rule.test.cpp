@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 

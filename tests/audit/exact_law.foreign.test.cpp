@@ -7,7 +7,7 @@
 
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/grid.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "../tools/cli/policies.hpp"
 #include "support/all_rules.hpp"

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include <specagg/audit/grid.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 

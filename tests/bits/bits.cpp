@@ -14,8 +14,8 @@
 
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/kernels.hpp>
-#include <specagg/site/dragon_decode.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/sites/dragon_decode.hpp>
+#include <specagg/decoders.hpp>
 
 using specagg::token_id;
 using specagg::vec;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <specagg/thread_pool.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using namespace specagg;
 

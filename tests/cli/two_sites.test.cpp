@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <specagg/backend/cpu/tokenizer.hpp>
-#include <specagg/site/message.hpp>
+#include <specagg/sites/message.hpp>
 
 #include "cli/command.hpp"
 #include "support/renamed.hpp"

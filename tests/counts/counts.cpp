@@ -6,7 +6,7 @@
 //                       each instruction, and prints "kernel instructions" (for AVX-512, which
 //                       valgrind does not know; x86-64 Linux)
 // A kernel is a function count_<name>: callgrind finds it by that name.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <cstdio>

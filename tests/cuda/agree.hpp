@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <specagg/backend/cuda/verify.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

@@ -13,7 +13,7 @@
 #include <random>
 #include <specagg/decode/text.hpp>
 #include <specagg/logit_source.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 #include <string>
 #include <vector>
 

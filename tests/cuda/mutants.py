@@ -24,7 +24,7 @@ MUTANTS = [
     ("threads of a greedy row do not wait for what each warp found", CUDA + "collective.hpp",
      "of_warp[threadIdx.x / 32] = first;\n    __syncthreads();\n", "of_warp[threadIdx.x / 32] = first;\n",
      "verify.test.cpp", "cuda: at temperature 0*"),
-    ("under __CUDA_ARCH__ a product is rounded before its sum", "include/specagg/kernel/simd/number.hpp",
+    ("under __CUDA_ARCH__ a product is rounded before its sum", "include/specagg/kernel/detail/simd/number.hpp",
      "return __fmaf_rn(a, b, c);", "return __fadd_rn(__fmul_rn(a, b), c);",
      "emulator.arch.test.cpp,verify.emulator.test.cpp", "cuda: arithmetic*"),
 ]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drafter goes first where models take turns: policy/beside.hpp and decode/collaborative.hpp.
+// A drafter goes first where models take turns: policy/detail/beside.hpp and
+// decode/collaborative.hpp.
 #include <specagg/decode/collaborative.hpp>
-#include <specagg/policy/beside.hpp>
+#include <specagg/policy/detail/beside.hpp>
 
 #include <stdexcept>
 

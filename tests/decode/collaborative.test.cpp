@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/decode/collaborative.hpp>
-#include <specagg/decode/collaborative_workspace.hpp>
+#include <specagg/decode/detail/collaborative_workspace.hpp>
 
 #include <cstdio>
 #include <functional>

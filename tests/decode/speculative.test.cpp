@@ -8,7 +8,7 @@
 
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 

@@ -3,7 +3,7 @@
 #include <specagg/backend/cpu/llama.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
 #include <specagg/decode/together.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <atomic>

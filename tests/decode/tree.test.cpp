@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/decode/tree.hpp>
-#include <specagg/decode/tree_workspace.hpp>
+#include <specagg/decode/detail/tree_workspace.hpp>
 
 #include <cstdio>
 #include <set>

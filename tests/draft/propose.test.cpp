@@ -7,7 +7,7 @@
 
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/draft/first_of.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 

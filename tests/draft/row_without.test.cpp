@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"

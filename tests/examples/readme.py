@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first program of README.md compiles as it is printed, prints what stands behind it, includes core.hpp alone and calls
+"""The first program of README.md compiles as it is printed, prints what stands behind it, includes specagg.hpp alone and calls
 nothing that allocates or throws, and compiles with the core as one header; no block of C++ in README.md, CHANGELOG.md and docs/ has a
 backtick.
 
@@ -25,9 +25,9 @@ assert result.returncode == 0, f"the program's exit status is {result.returncode
 assert result.stdout == expected, f"it prints\n{result.stdout}and README.md says\n{expected}"
 print(f"{len(program.splitlines())} lines print what README.md says")
 
-assert re.findall(r"#include <(specagg/.*)>", program) == ["specagg/core.hpp"]
+assert re.findall(r"#include <(specagg/.*)>", program) == ["specagg/specagg.hpp"]
 subprocess.run([ROOT / "scripts/amalgamate", folder], check=True, stdout=subprocess.DEVNULL)
-(folder / "one.cpp").write_text(program.replace("<specagg/core.hpp>", '"specagg_core.hpp"'))
+(folder / "one.cpp").write_text(program.replace("<specagg/specagg.hpp>", '"specagg.hpp"'))
 for name, flags_too in ("readme", [f"-I{ROOT}/include"]), ("one", []):
     subprocess.run([cxx, "-std=c++20", "-O2", "-fno-exceptions", "-fno-rtti", "-DSPECAGG_ALLOW_SLOW", *flags, *flags_too,
                     "-c", folder / f"{name}.cpp", "-o", folder / f"{name}.o"], check=True)

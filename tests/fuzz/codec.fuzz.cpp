@@ -3,8 +3,8 @@
 // Bytes as a codec and an encoded row: they give a status, or a row that encodes to the same bytes.
 // Bytes as a row: it encodes to what decodes to the same row. Bytes as an uplink and a downlink:
 // statuses, never a token out of range.
-#include <specagg/site/codec.hpp>
-#include <specagg/site/split.hpp>
+#include <specagg/sites/codec.hpp>
+#include <specagg/sites/split.hpp>
 
 #include <algorithm>
 #include <cmath>

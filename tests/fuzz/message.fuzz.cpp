@@ -3,8 +3,8 @@
 // Bytes as a message: refused, or a message that is written as it was read. Bytes as what another
 // site sends, and when: no machine of DRAGON or split verification crashes, reads beyond its
 // memory, emits a token that is none or a position twice, or holds more than was agreed.
-#include <specagg/site/dragon.hpp>
-#include <specagg/site/dssd.hpp>
+#include <specagg/sites/dragon.hpp>
+#include <specagg/sites/dssd.hpp>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes to rows, drafts and policies: whatever the rows hold, verification ends, stays in bounds,
 // and emits only tokens that their law gives mass.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cmath>
 #include <cstdint>

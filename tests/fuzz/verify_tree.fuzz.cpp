@@ -2,7 +2,7 @@
 // Bytes to trees of drafts: whatever the nodes and rows hold, verification ends, stays in bounds,
 // emits a path of the tree and at most one token more, and emits only tokens that their law gives
 // mass.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cmath>
 #include <cstdint>

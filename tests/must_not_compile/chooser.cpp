@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LATER: Chooser
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 #include <random>

@@ -2,7 +2,7 @@
 // EXPECT: the policy combines another number of models than it is given
 // A combiner of two models does not ignore the third.
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #ifdef SPECAGG_BROKEN
 constexpr specagg::ensemble law{0.4};

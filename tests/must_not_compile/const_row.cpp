@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: draw_draft normalises its row, which is const
 // ERRORS: 2
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #ifdef SPECAGG_BROKEN
 using row = const specagg::dense_row<float>;

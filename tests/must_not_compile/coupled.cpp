@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: a coupled draft shares its noise with the target
 // A draft drawn with shared noise cannot reach a ratio test.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <vector>
 

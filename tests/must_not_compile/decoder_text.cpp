@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: specagg: a decoder takes a text, the most tokens, the models, .*docs/decoders.md
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #ifdef SPECAGG_BROKEN
 #define FIRST q, p, t, 9

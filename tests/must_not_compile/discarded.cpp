@@ -3,7 +3,7 @@
 // ERRORS: 2
 #include <array>
 
-#include <specagg/core.hpp>
+#include <specagg/specagg.hpp>
 
 #pragma GCC diagnostic error "-Wunused-result"
 

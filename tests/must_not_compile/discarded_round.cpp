@@ -2,7 +2,7 @@
 // EXPECT: nodiscard.*speculative_r.*nodiscard.*tree_r.*nodiscard.*collab
 // ERRORS: 3
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #pragma GCC diagnostic error "-Wunused-result"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: specagg: logits are float, double, specagg::bf16 or specagg::f16
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 

@@ -2,7 +2,7 @@
 // EXPECT: specagg: give the models as std::tie
 // {q, p} names no type, so no models would be given.
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <tuple>
 

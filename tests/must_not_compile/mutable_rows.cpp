@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: specagg: what rows_of.count, make_row. calls must not be mutable
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 

@@ -2,7 +2,7 @@
 // EXPECT: (no member named .target. in|has no member named .target)
 // ERRORS: 2
 // The compiler itself says the first; the second says what a policy is.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LATER: Processor
 // A processor must follow the text in both directions, for the logits of this model.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using namespace specagg;
 

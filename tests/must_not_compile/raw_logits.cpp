@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: specagg: raw_logits combines logits, not rows: .*raw_logits_verifier.*docs/mathematics.md
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 using model = specagg::toy_source<float>;
 specagg::status decode(specagg::text& t, model& q, model& p,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: this combiner is not monotone and 1-homogeneous
 // Sites that agree on a token under a contrastive law have not found its token.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: this draft was not drawn with the shared noise
 // A draft drawn without shared noise is not judged by coupled verification.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <vector>
 

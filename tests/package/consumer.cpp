@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine without exceptions and RTTI writes: two rows, a drafted token, a verdict.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <array>
 #include <cstdio>

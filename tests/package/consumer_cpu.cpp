@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What links specagg::cpu: Eigen comes with it, and its vectors are rows.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <Eigen/Core>
 

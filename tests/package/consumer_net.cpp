@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What links specagg::net: gRPC comes with it. A server, and a client that is not let in.
-#include <specagg/net/grpc.hpp>
-#include <specagg/net/sessions.hpp>
+#include <specagg/sites/net/grpc.hpp>
+#include <specagg/sites/net/sessions.hpp>
 
 #include <atomic>
 #include <string>

@@ -8,7 +8,7 @@
 #include <bit>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 const char* step_isa() { return specagg::instruction_set; }
 

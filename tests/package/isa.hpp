@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include <specagg/core.hpp>
+#include <specagg/specagg.hpp>
 
 struct part {
   const char* isa;  // what the translation unit was built for

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "decode/toy_text.hpp"
 #include "policy/every_verifier.hpp"

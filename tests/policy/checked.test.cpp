@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include <specagg/site/aggregate.hpp>
+#include <specagg/sites/aggregate.hpp>
 
 #include "../tools/cli/policies.hpp"
 #include "decode/toy_text.hpp"

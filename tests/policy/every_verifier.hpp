@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

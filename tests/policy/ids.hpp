@@ -3,7 +3,7 @@
 #pragma once
 #include <array>
 
-#include <specagg/core.hpp>
+#include <specagg/specagg.hpp>
 
 // pi = p for the tokens of a set; the others share what p leaves, in the proportions of q (of p,
 // where q has no mass there).

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

@@ -6,7 +6,7 @@
 
 #include <specagg/audit/audit_rule.hpp>
 #include <specagg/policy/policy.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "policy/every_verifier.hpp"
 #include "policy/ids.hpp"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

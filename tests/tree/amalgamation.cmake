@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # What scripts/amalgamate writes compiles alone; in `make test-all` it stands under the exact-law tests.
-# In ${one} specagg/specagg.hpp is the amalgamation, and every other header leads to it or, if it has no such header, to
-# the original: including an original that the amalgamation has too would define everything twice.
-# specagg/specagg_core.hpp, made of core.hpp, is compiled alone.
+# In ${one} every header leads to specagg_decoders.hpp or, if that has no such header, to the original: including an
+# original that the amalgamation has too would define everything twice.
 set(one ${tree}/amalgamation)
 list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE originals)
-add_custom_command(OUTPUT ${one}/specagg/specagg.hpp ${one}/specagg/specagg_core.hpp VERBATIM
-  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg
+add_custom_command(OUTPUT ${one}/specagg.hpp ${one}/specagg_decoders.hpp VERBATIM
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}
   DEPENDS ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${originals})
-file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/core.hpp core REGEX "^#include <specagg/")
-file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp rest REGEX "^#include <specagg/")
-list(APPEND core ${rest})
 foreach(header IN LISTS headers)
   set(leads_to ${PROJECT_SOURCE_DIR}/include/${header})
-  if("#include <${header}>" IN_LIST core)
-    set(leads_to specagg/specagg.hpp)
+  if(header MATCHES "^specagg/(config|token|half|specagg|decoders|logit_source|text|kernels|random)\\.hpp$"
+     OR header MATCHES "^specagg/(detail|kernel|rows|policy|verify|draft|decode|plan)/")
+    set(leads_to specagg_decoders.hpp)
   endif()
-  if(NOT header STREQUAL "specagg/specagg.hpp")
-    file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
-  endif()
+  file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
 endforeach()
-foreach(header IN ITEMS specagg specagg_core)
-  set(twice "#include <specagg/${header}.hpp>\n#include <specagg/${header}.hpp>\n")
+foreach(header IN ITEMS specagg specagg_decoders)
+  set(twice "#include <${header}.hpp>\n#include <${header}.hpp>\n")
   file(CONFIGURE OUTPUT ${one}/${header}.cpp CONTENT "${twice}")
 endforeach()
 set(command_before "${command}")
@@ -33,15 +28,15 @@ if(all)
 endif()
 foreach(compiler IN LISTS one_or_all)
   foreach(isa IN LISTS best_or_all)
-    foreach(header IN ITEMS specagg specagg_core)
+    foreach(header IN ITEMS specagg specagg_decoders)
       specagg_compile(amalgamation/${header}-${compiler}-${isa} ${compiler} ${one}/${header}.cpp -I${one} -fsyntax-only
-        -fno-exceptions -fno-rtti ${SPECAGG_FLAGS_${isa}} AFTER ${one}/specagg/${header}.hpp)
+        -fno-exceptions -fno-rtti ${SPECAGG_FLAGS_${isa}} AFTER ${one}/${header}.hpp)
     endforeach()
   endforeach()
 endforeach()
 set(command "${command_before}")
 if(all)
-  add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
+  add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg_decoders.hpp)
   target_link_libraries(test-amalgamation PRIVATE specagg_testing)
   target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
   add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)

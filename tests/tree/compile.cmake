@@ -98,7 +98,7 @@ function(specagg_compile output compiler source)
   set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
 endfunction()
 
-# The compiler refuses `source` (specagg/misfit.hpp): its first error matches `regex`, and there are at most
+# The compiler refuses `source` (specagg/detail/misfit.hpp): its first error matches `regex`, and there are at most
 # `errors` of them, in at most 40 lines. The regex may begin with the part of the line before it.
 set(no_limit_g++ -fmax-errors=0)
 set(no_limit_clang++ -ferror-limit=0)

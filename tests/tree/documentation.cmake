@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp>
+# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/decoders.hpp>
 # and runs under AddressSanitizer and UBSan: by its own main(), or by that of docs/<page>-<number>.cpp. A block that
 # begins with `// examples/NAME.cpp` is a part of that program (scripts/check-tree), which is compiled and run itself.
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
@@ -20,7 +20,7 @@ foreach(page IN LISTS pages)
     endif()
     string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
     string(REPLACE "<semicolon>" ";" code "${code}")
-    file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/specagg.hpp>\n@code@\n" @ONLY)
+    file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/decoders.hpp>\n@code@\n" @ONLY)
     foreach(compiler IN LISTS one_or_all)
       specagg_compile(docs/${name}-${number}.${compiler} ${compiler} ${tree}/docs/${name}-${number}.cpp -fsyntax-only)
     endforeach()

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <specagg/thread_pool.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

@@ -9,7 +9,7 @@
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"

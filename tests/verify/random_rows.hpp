@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include <specagg/distribution.hpp>
+#include <specagg/rows/distribution.hpp>
 
 #include "support/catch.hpp"
 

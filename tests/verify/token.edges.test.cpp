@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <specagg/policy/checked.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 

@@ -6,9 +6,9 @@
 
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/tree_law.hpp>
-#include <specagg/policy/beside.hpp>
-#include <specagg/specagg.hpp>
-#include <specagg/verify/tree_walk.hpp>
+#include <specagg/policy/detail/beside.hpp>
+#include <specagg/decoders.hpp>
+#include <specagg/verify/detail/tree_walk.hpp>
 
 #include "../tools/cli/policies.hpp"
 #include "support/all_rules.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <specagg/audit/toy_source.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"

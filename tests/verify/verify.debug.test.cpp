@@ -2,7 +2,7 @@
 // What verification checks in builds without NDEBUG.
 #undef NDEBUG
 #include <specagg/audit/goodness_of_fit.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <vector>
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <specagg/audit/goodness_of_fit.hpp>
-#include <specagg/distribution.hpp>
+#include <specagg/rows/distribution.hpp>
 #include <specagg/error.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 #include "files.hpp"
 #include "terminal.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <specagg/plan/draft_length.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 #include <specagg/verify/verify.hpp>
 
 #include "backends.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "backends.hpp"
 #include "effects.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "llama_cpp_options.hpp"
 

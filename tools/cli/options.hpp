@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 #include "effects.hpp"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/site/aggregate.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/sites/aggregate.hpp>
+#include <specagg/decoders.hpp>
 
 #include "options.hpp"
 

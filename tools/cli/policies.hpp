@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 namespace cli {
 

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include <specagg/error.hpp>
-#include <specagg/site/scheduler.hpp>
-#include <specagg/site/simulation.hpp>
+#include <specagg/sites/scheduler.hpp>
+#include <specagg/sites/simulation.hpp>
 
 namespace cli {
 

@@ -19,8 +19,8 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/format.hpp>
-#include <specagg/net/gathered.hpp>
-#include <specagg/site/documents.hpp>
+#include <specagg/sites/net/gathered.hpp>
+#include <specagg/sites/documents.hpp>
 
 #include "joined_vocabularies.hpp"
 #include "llama_cpp_options.hpp"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/net/runner.hpp>
+#include <specagg/sites/net/runner.hpp>
 
 namespace cli {
 

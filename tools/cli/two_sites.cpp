@@ -29,9 +29,9 @@
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/net/grpc.hpp>
-#include <specagg/net/runner.hpp>
-#include <specagg/net/sessions.hpp>
+#include <specagg/sites/net/grpc.hpp>
+#include <specagg/sites/net/runner.hpp>
+#include <specagg/sites/net/sessions.hpp>
 
 #include "files.hpp"
 #include "options.hpp"

@@ -30,7 +30,7 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/error.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 #include <specagg/verify/verify.hpp>
 
 #include "../cli/chat.hpp"

@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "../cli/backends.hpp"
 #include "request.hpp"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include "../cli/backends.hpp"
 #include "../cli/policies.hpp"

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/decode/misfit.hpp>
+#include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/verify/token.hpp>
 

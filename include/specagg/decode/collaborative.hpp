@@ -28,11 +28,11 @@
 #include <tuple>
 #include <utility>
 
-#include <specagg/decode/collaborative_workspace.hpp>
-#include <specagg/decode/misfit.hpp>
+#include <specagg/decode/detail/collaborative_workspace.hpp>
+#include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/drafter.hpp>
-#include <specagg/policy/beside.hpp>
+#include <specagg/policy/detail/beside.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/verify/token.hpp>
 

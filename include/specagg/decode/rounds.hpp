@@ -6,7 +6,7 @@
 #include <span>
 #include <type_traits>
 
-#include <specagg/rows.hpp>
+#include <specagg/rows/rows.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
 

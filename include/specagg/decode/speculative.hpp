@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include <specagg/decode/misfit.hpp>
+#include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/model.hpp>
 #include <specagg/verify/batch.hpp>

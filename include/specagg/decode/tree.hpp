@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/decode/misfit.hpp>
+#include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
-#include <specagg/decode/tree_workspace.hpp>
+#include <specagg/decode/detail/tree_workspace.hpp>
 #include <specagg/draft/drafter.hpp>
-#include <specagg/draft/grow.hpp>
+#include <specagg/draft/detail/grow.hpp>
 #include <specagg/verify/tree.hpp>
 
 SPECAGG_BEGIN

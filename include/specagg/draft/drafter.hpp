@@ -5,7 +5,7 @@
 #include <concepts>
 #include <span>
 
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 #include <specagg/text.hpp>
 
 SPECAGG_BEGIN

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include <specagg/any_row.hpp>
+#include <specagg/rows/any_row.hpp>
 #include <specagg/draft/drafter.hpp>
 
 SPECAGG_BEGIN

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include <specagg/any_row.hpp>
+#include <specagg/rows/any_row.hpp>
 #include <specagg/draft/row_without.hpp>
 #include <specagg/verify/tree.hpp>
 

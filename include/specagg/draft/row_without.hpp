@@ -4,7 +4,7 @@
 #pragma once
 #include <span>
 
-#include <specagg/distribution.hpp>
+#include <specagg/rows/distribution.hpp>
 
 SPECAGG_BEGIN
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // vec<T, N>: N lanes of float or double with the same bits on every instruction set. Only this
-// header and the folder kernel/simd/ use xsimd.
+// header and the folder kernel/detail/simd/ use xsimd.
 //
 // The library computes with vec<T, 16> on every machine: 1 x 512, 2 x 256 or 4 x 128 bits, or 16
 // numbers. A wide vec is a pair of halves, recursively (compilers keep such pairs in registers, but
@@ -14,7 +14,7 @@
 
 // One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register
 // (with xsimd, or scalar.hpp), pairs of halves.
-#include <specagg/kernel/simd/pair.hpp>
+#include <specagg/kernel/detail/simd/pair.hpp>
 
 SPECAGG_BEGIN
 

@@ -11,7 +11,7 @@
 
 #include <specagg/logit_source.hpp>
 #include <specagg/plan/draft_length.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
 namespace plan {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy that checks that pi is a probability distribution. Verifiers and decoders check this in
-// builds without NDEBUG (policy/law.hpp). Else, if pi is negative somewhere or does not sum to 1, a
-// token is drawn nevertheless, and its law is not specified.
+// builds without NDEBUG (policy/detail/law.hpp). Else, if pi is negative somewhere or does not sum
+// to 1, a token is drawn nevertheless, and its law is not specified.
 #pragma once
-#include <specagg/policy/law.hpp>
+#include <specagg/policy/detail/law.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <specagg/policy/any_of.hpp>
-#include <specagg/policy/law.hpp>
+#include <specagg/policy/detail/law.hpp>
 
 SPECAGG_BEGIN
 

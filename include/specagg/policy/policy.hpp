@@ -21,7 +21,7 @@
 #pragma once
 #include <span>
 
-#include <specagg/distribution.hpp>
+#include <specagg/rows/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
 
 SPECAGG_BEGIN
@@ -334,7 +334,7 @@ concept TargetPolicy = requires(
 
 namespace detail {
 
-// What a policy lacks (misfit.hpp). T: of the rows.
+// What a policy lacks (detail/misfit.hpp). T: of the rows.
 template <class Policy, class T>
 struct check_policy {
   static constexpr bool confidence = reads_confidence<Policy>;

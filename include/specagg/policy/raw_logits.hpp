@@ -5,7 +5,7 @@
 // logits, and then temperature and filters are applied to the result.
 #pragma once
 #include <specagg/policy/models.hpp>
-#include <specagg/process.hpp>
+#include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
 

@@ -19,7 +19,7 @@ struct verification {
   using verdict_type = verdict;
   using default_verifier = token_verifier;
   draft drafted;
-  QRows q_rows;  // lists of rows (rows.hpp), by value: spans, rows_of(), rows_of_logits()
+  QRows q_rows;  // lists of rows (rows/rows.hpp), by value: spans, rows_of(), rows_of_logits()
   PRows p_rows;
   Policy policy;
   C chooser;

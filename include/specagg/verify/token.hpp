@@ -11,8 +11,8 @@ SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
 //   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: lists of Rows or
-//                   of other Distributions (rows.hpp). p_rows is asked for 0..g in order, each at
-//                   most once (twice for the position of an invalid draft row). It is not asked
+//                   of other Distributions (rows/rows.hpp). p_rows is asked for 0..g in order, each
+//                   at most once (twice for the position of an invalid draft row). It is not asked
 //                   beyond the first rejection, unless acceptances are wanted. q_rows is asked for
 //                   0..g-1. It is asked for g (one more call of the draft model) only if every
 //                   token was accepted, a bonus is wanted and the policy reads the draft. So a

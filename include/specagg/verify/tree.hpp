@@ -7,7 +7,7 @@
 // engines do today (SpecInfer, EAGLE). docs/trees.md has the proof and what each accepts.
 // Proved: proofs/tree.v, `verify_tree_emits_pi`, `verify_tree_recursive_emits_pi`.
 #pragma once
-#include <specagg/verify/tree_walk.hpp>
+#include <specagg/verify/detail/tree_walk.hpp>
 
 SPECAGG_BEGIN
 
@@ -59,7 +59,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //     accept n with probability a, and draw the next token from owed / a;  else n fails
 //   visit(root, 1) always accepts.
 // Arguments:
-//   laws            a list of rows (rows.hpp): laws[i] is the row that the token of node i was
+//   laws            a list of rows (rows/rows.hpp): laws[i] is the row that the token of node i was
 //                   drawn from, i >= 1: for drafts without replacement row_without
 //                   (draft/row_without.hpp), for deterministic ones one_hot_row, else q. laws[0] is
 //                   not read

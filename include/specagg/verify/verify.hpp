@@ -6,9 +6,9 @@
 
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/checked.hpp>
-#include <specagg/policy/law.hpp>
+#include <specagg/policy/detail/law.hpp>
 #include <specagg/random.hpp>
-#include <specagg/rows.hpp>
+#include <specagg/rows/rows.hpp>
 #include <specagg/token.hpp>
 
 // Plain data, outside the instruction set's namespace (config.hpp): the same types in every
@@ -134,7 +134,7 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
          (acceptances.empty() || acceptances.size() >= g);
 }
 
-// What a verifier needs of a policy and rows (misfit.hpp).
+// What a verifier needs of a policy and rows (detail/misfit.hpp).
 template <class Policy>
 struct check_combines_rows {
   static constexpr bool fits = !is_raw_logits<Policy>;
@@ -170,8 +170,8 @@ using misfit_of_rows =
 
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's
 // status, missing_row if one of them was not given, or what is wrong with them. A policy chosen at
-// run time (policy/any_of.hpp) and a row of several kinds (any_row.hpp) are resolved here, so f and
-// all loops in it are compiled for what was chosen.
+// run time (policy/any_of.hpp) and a row of several kinds (rows/any_row.hpp) are resolved here, so
+// f and all loops in it are compiled for what was chosen.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
                                  F&& f) {

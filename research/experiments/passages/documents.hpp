@@ -22,8 +22,8 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/error.hpp>
-#include <specagg/site/aggregate.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/sites/aggregate.hpp>
+#include <specagg/decoders.hpp>
 #include <specagg/thread_pool.hpp>
 
 #include "../../../tools/cli/passages.hpp"

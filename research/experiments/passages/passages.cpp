@@ -14,7 +14,7 @@
 #include <thread>
 
 #include <specagg/error.hpp>
-#include <specagg/site/aggregate.hpp>
+#include <specagg/sites/aggregate.hpp>
 
 #include "../../../tools/cli/site_model.hpp"
 #include "../lab.hpp"

@@ -13,7 +13,7 @@
 
 #include <specagg/format.hpp>
 #include <specagg/plan/dragon.hpp>
-#include <specagg/site/codec.hpp>
+#include <specagg/sites/codec.hpp>
 
 #include "../../../tools/cli/scheduled.hpp"
 #include "../parts.hpp"

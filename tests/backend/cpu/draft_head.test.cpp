@@ -3,7 +3,7 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <cmath>
 #include <fstream>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of one size: libllama computes them alike, so rows and texts do not depend on how tokens
 // were grouped.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <specagg/backend/llama_cpp/source.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models that libllama runs, as sources of logits and of trees.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/llama_cpp/source.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole answers of SmolLM2 in libllama, 20 prompts, 128 tokens each, with drafts by lookup.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <specagg/backend/llama_cpp/chat_template.hpp>
 #include <specagg/backend/llama_cpp/source.hpp>

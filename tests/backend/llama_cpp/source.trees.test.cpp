@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trees of drafts in libllama: each path to a leaf is a sequence.
-#include <specagg/specagg.hpp>
+#include <specagg/decoders.hpp>
 
 #include <specagg/backend/llama_cpp/source.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits in device memory, as Rows (distribution.hpp) that all threads of a block read
+// Rows of logits in device memory, as Rows (rows/distribution.hpp) that all threads of a block read
 // together.
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>

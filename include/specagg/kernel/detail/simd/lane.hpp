@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// vec<T, 1>: one number, plain arithmetic. It is used to read single tokens of a row, and inside a
+// CUDA block. Part of kernel/simd.hpp.
+#pragma once
+#include <specagg/kernel/detail/simd/number.hpp>
+
+SPECAGG_BEGIN
+
+// What comparisons return: a bool for each lane. any(mask): whether one of them is true.
+template <class T, int N>
+struct lane_mask;
+// N lanes of float or double. Operators, abs, sqrt, max, min and fma work lane by lane.
+//   load(x), store(x)          N numbers in memory, of any alignment; f16 and bf16 are converted.
+//                              (floats only) store to f16 rounds to nearest, ties to even
+//   load_partial(x, n, fill)   the first n numbers at x (no more are read), and `fill` after them
+//   load_i8(x)                 N signed bytes
+//   iota(first)                first, first + 1, ...
+//   select(mask, a, b)         a where the mask is true, else b
+//   zero_where(mask, a)        0 where the mask is true, else a
+//   reduce_add, reduce_max     over the lanes: lane i with lane i + N / 2, then i + N / 4, ...
+//   uncontracted(a)            a: if it is a product, no compiler fuses it into a later sum
+// `lanes` is N. A vec of one lane has its number in v.
+template <class T, int N>
+struct vec;
+
+namespace detail {
+// What `if`, ?:, && and || call on a comparison: one error, whatever the lanes are.
+template <class Once>
+struct no_branch_on_lanes {
+  SPECAGG_FUNCTION static bool say() {
+    static_assert(!std::is_void_v<Once>,
+                  "specagg: a rule compares 16 tokens at once, so a comparison is no bool: write "
+                  "select(condition, a, b) for ?: and if, & for &&, | for || "
+                  "(docs/write-your-own-rule.md)");
+    return false;
+  }
+};
+template <class T>
+using branch_on_lanes = no_branch_on_lanes<std::conditional_t<(sizeof(T) > 0), void, T>>;
+}  // namespace detail
+
+template <class T>
+struct lane_mask<T, 1> {
+  bool m;  // of the one lane
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) {
+    return {a.m && b.m};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) {
+    return {a.m || b.m};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {!a.m}; }
+  SPECAGG_FUNCTION explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
+  SPECAGG_FUNCTION friend SPECAGG_LANE bool any(lane_mask a) { return a.m; }
+};
+
+template <class T>
+struct vec<T, 1> {
+  using value_type = T;
+  using mask_type = lane_mask<T, 1>;
+  static constexpr int lanes = 1;
+  T v;
+
+  vec() = default;
+  template <class S>
+    requires std::is_arithmetic_v<S>
+  SPECAGG_FUNCTION SPECAGG_LANE vec(S s) : v(static_cast<T>(s)) {}
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_LANE vec load(const S* x) {
+    return detail::number(*x);
+  }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_LANE vec load_partial(const S* x, int n, T fill) {
+    return n > 0 ? detail::number(*x) : fill;
+  }
+  static SPECAGG_LANE vec load_i8(const std::int8_t* x) { return *x; }
+  SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
+  SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
+  SPECAGG_LANE void store(f16* x) const { *x = detail::f16_of_float(v); }
+
+#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad is
+#define SPECAGG_SCALAR_OP(op, f32, f64)                                \
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { \
+    if constexpr (sizeof(T) == 4) return f32(a.v, b.v);                \
+    else return f64(a.v, b.v);                                         \
+  }
+#else
+#define SPECAGG_SCALAR_OP(op, f32, f64) \
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { return a.v op b.v; }
+#endif
+  SPECAGG_SCALAR_OP(+, __fadd_rn, __dadd_rn)
+  SPECAGG_SCALAR_OP(-, __fsub_rn, __dsub_rn)
+  SPECAGG_SCALAR_OP(*, __fmul_rn, __dmul_rn)
+  SPECAGG_SCALAR_OP(/, __fdiv_rn, __ddiv_rn)
+#undef SPECAGG_SCALAR_OP
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator-(vec a) { return -a.v; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<(vec a, vec b) { return {a.v < b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<=(vec a, vec b) { return {a.v <= b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>(vec a, vec b) { return {a.v > b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) { return m.m ? a : b; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return m.m ? 0 : a.v; }
+  // unordered: b
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a : b; }
+  // unordered: b
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a : b; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec sqrt(vec a) { return T(std::sqrt(a.v)); }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
+    return detail::fused(a.v, b.v, c.v);
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec uncontracted(vec a) {
+    detail::forbid_contraction(a.v);
+    return a;
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_max(vec a) { return a.v; }
+
+  // Bit operations for exp and log. shift_to_exponent: the low bits of t become the exponent of a
+  // power of two.
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
+    using B = detail::bits_of<T>;
+    return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
+  }
+  // y 2^n for an integer n; t is the argument of shift_to_exponent for the same n. Exact if the
+  // result is normal.
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) {
+    return y * shift_to_exponent(t);
+  }
+  // exponent_of: the biased exponent of a positive normal x, as a number. mantissa_of: x with the
+  // exponent of 1, so it lies in [1, 2).
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
+    return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec mantissa_of(vec x) {
+    using B = detail::bits_of<T>;
+    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
+    return detail::bit_cast<T>(B((detail::bit_cast<B>(x.v) & low) | one));
+  }
+};
+
+SPECAGG_END

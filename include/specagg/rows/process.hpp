@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// From logits to a row: processors (penalties, masks, biases) change the logits; temperature,
+// top-k, top-p and min-p say which tokens of their softmax are kept.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include <specagg/rows/distribution.hpp>
+#include <specagg/kernel/select.hpp>
+
+// Plain data: the same type in every translation unit.
+namespace specagg {
+
+// Applied in this order, each to the renormalised result of the one before; ties keep the lower
+// ids.
+struct sampling {
+  double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
+  std::uint32_t top_k = 0;  // 0: off
+  double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
+  double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
+
+  // rows/distribution.hpp: what softmax_row<float> refuses
+  static constexpr double least_refused_temperature = 0x1.fffffep117;
+
+  SPECAGG_LANE bool valid() const {
+    return temperature >= 0 && temperature < least_refused_temperature && top_p > 0 && top_p <= 1 &&
+           min_p >= 0 && min_p <= 1;
+  }
+};
+
+}  // namespace specagg
+
+SPECAGG_BEGIN
+
+static_assert(sampling::least_refused_temperature == detail::least_refused_temperature<float>);
+
+// ---- processors ---------------------------------------------------------------------------------
+
+// A processor is a function of the text so far, the draft included: it changes at every draft
+// position, applies to q and p alike, and is undone when drafts are rolled back. apply() edits a
+// row of logits in place for the next position; push() and pop() follow the text. Decoders do not
+// read what push() returns: where it fails, apply() must make the row invalid. Masks set -inf.
+// pop(), and push() of the token that was just popped, must not throw: with them decoders put
+// things right when something else has thrown. T: of the logits.
+template <class P, class T = float>
+concept Processor = requires(P& p, token_id t, std::span<T> logits) {
+  p.push(t);
+  { p.pop() } -> std::same_as<void>;
+  { p.apply(logits) } -> std::same_as<void>;
+};
+
+// Changes nothing: what decoders use if they are given no processor.
+struct no_processor {
+  void push(token_id) {}
+  void pop() {}
+  template <class T>
+  void apply(std::span<T>) const {}
+};
+
+// What `penalties` (below) takes off the logits; the defaults take nothing off.
+struct penalty_options {
+  // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
+  double repetition = 1;
+  double presence = 0;   // taken off the logits of tokens in the text
+  double frequency = 0;  // taken off once for every occurrence
+  bool none() const { return repetition == 1 && presence == 0 && frequency == 0; }
+};
+
+// The three penalties in use everywhere. They count the tokens of one text, so each request needs a
+// penalties object of its own, with its own memory:
+//   counts     V elements, set to 0 by the constructor; after that only push and pop may write
+//              there
+//   distinct   V elements: the ids that occur in the text
+//   text       as many elements as the longest text has tokens, its prompt and one round's draft
+//              included
+// The caller owns the memory, which must outlive the object; a copy of the object uses the same
+// memory. Tokens outside 0..V-1 are ignored. push() is context_full if the text has more tokens
+// than `text` has elements. It is not counted then, and until pop() has taken it back apply() makes
+// NaN of every logit: the row is an invalid_row, not another law. So it is where `counts` or
+// `distinct` has fewer elements than the row.
+//
+// apply(logits) penalises the row of the next position. Call it when exactly the tokens before that
+// position have been pushed: the prompt (or the part of it that shall count), what was emitted
+// since, and what was drafted before that position. Call it once for each row: it edits the logits
+// in place. In a round that drafts g tokens the order is
+//   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
+//   apply(draft's row g), if the policy reads the draft: the bonus needs it
+//   pop(g)              now the text is as it was before the round
+//   apply(target's rows 0 .. g, drafted tokens)
+//   verify
+//   push(emitted tokens)
+// The library's decoders do all this themselves.
+class penalties {
+ public:
+  penalties() = default;
+  penalties(penalty_options options, std::span<std::uint32_t> counts, std::span<token_id> distinct,
+            std::span<token_id> text)
+      : options_(options),
+        counts_(counts.first(std::min(counts.size(), distinct.size()))),
+        distinct_(distinct),
+        text_(text) {
+    std::fill(counts_.begin(), counts_.end(), 0u);
+  }
+  // Elements of memory for texts of at most `longest` tokens, one round's draft included.
+  static constexpr std::size_t memory(std::size_t vocabulary, std::size_t longest) noexcept {
+    return 2 * vocabulary + longest;
+  }
+  // The same with one piece of memory, after the tokens of `history`. Memory for less than the
+  // vocabulary makes every row invalid.
+  penalties(penalty_options options, std::size_t vocabulary, std::span<const token_id> history,
+            std::span<token_id> memory) noexcept
+      : penalties(options, counts_in(memory, vocabulary), part_of(memory, vocabulary, vocabulary),
+                  part_of(memory, 2 * vocabulary, memory.size())) {
+    (void)push(history);  // apply() says if it does not fit
+  }
+  [[nodiscard]] status push(token_id t) noexcept {
+    if (size_++ >= text_.size()) return status::context_full;
+    text_[size_ - 1] = t;
+    if (t < 0 || std::size_t(t) >= counts_.size()) return status::ok;
+    if (counts_[std::size_t(t)]++ == 0) distinct_[distinct_size_++] = t;
+    return status::ok;
+  }
+  // Pushes several tokens, in order.
+  [[nodiscard]] status push(std::span<const token_id> tokens) noexcept {
+    status all = status::ok;
+    for (const token_id t : tokens)
+      if (const status s = push(t); s != status::ok) all = s;
+    return all;
+  }
+  void pop() noexcept {  // undoes the last push
+    if (size_ == 0 || --size_ >= text_.size()) return;
+    const token_id t = text_[size_];
+    if (t < 0 || std::size_t(t) >= counts_.size()) return;
+    // last in, first out: it is the last of the list
+    if (--counts_[std::size_t(t)] == 0) --distinct_size_;
+  }
+  void pop(std::size_t pushes) noexcept {
+    for (; pushes > 0; --pushes) pop();
+  }
+  // Whether apply() changes nothing, whatever the text is.
+  bool none() const { return options_.none(); }
+  // T: float, double, bf16 or f16. Computed in double, rounded once.
+  template <class T>
+  void apply(std::span<T> logits) const {
+    if (options_.none()) return;
+    if (size_ > text_.size() || counts_.size() < logits.size())
+      std::fill(logits.begin(), logits.end(), detail::stored<T>(std::nan("")));
+    for (std::size_t i = 0; i < distinct_size_; ++i) {
+      const auto v = std::size_t(distinct_[i]);
+      if (v >= logits.size()) continue;
+      double l = double(detail::number(logits[v]));
+      l = l > 0 ? l / options_.repetition : l * options_.repetition;
+      detail::forbid_contraction(l);
+      l = fma(-options_.frequency, double(counts_[v]), l - options_.presence);
+      logits[v] = detail::stored<T>(l);
+    }
+  }
+  // Penalises drafted.size() + 1 rows [rows][V]: row j is that after the first j drafted tokens.
+  // Afterwards the text is as before.
+  template <class T>
+  void apply(std::span<T> rows, std::span<const token_id> drafted) noexcept {
+    const std::size_t V = rows.size() / (drafted.size() + 1);
+    apply(rows.first(V));
+    for (std::size_t j = 0; j < drafted.size(); ++j) {
+      (void)push(drafted[j]);  // apply() says if there is no room for it
+      apply(rows.subspan((j + 1) * V, V));
+    }
+    pop(drafted.size());
+  }
+
+ private:
+  static std::span<token_id> part_of(std::span<token_id> memory, std::size_t begin,
+                                     std::size_t size) noexcept {
+    const std::span<token_id> rest = memory.subspan(std::min(begin, memory.size()));
+    return rest.first(std::min(size, rest.size()));
+  }
+  // The first V elements, as unsigned numbers: that type may name the same memory.
+  static std::span<std::uint32_t> counts_in(std::span<token_id> memory, std::size_t V) noexcept {
+    return {reinterpret_cast<std::uint32_t*>(memory.data()), std::min(V, memory.size())};
+  }
+  penalty_options options_;
+  std::span<std::uint32_t> counts_;
+  std::span<token_id> distinct_, text_;
+  std::size_t distinct_size_ = 0, size_ = 0;
+};
+
+// ---- temperature and filters --------------------------------------------------------------------
+
+namespace detail {
+
+// Where a row may have mass: 256 bits, each for as many tokens, a power of two of at least 16.
+struct kept_places {
+  std::array<std::uint64_t, 4> bits = {};
+  int shift = 4;
+  kept_places() = default;
+  kept_places(std::span<const token_id> ids, std::size_t vocabulary) {
+    while (vocabulary > std::size_t(256) << shift) ++shift;
+    for (const token_id v : ids)
+      bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
+  }
+  SPECAGG_INLINE bool may_hold(std::size_t v) const {
+    return bits[v >> shift >> 6] >> (v >> shift & 63) & 1;
+  }
+  bool may_hold(std::size_t begin, std::size_t count) const {
+    for (std::size_t v = begin >> shift << shift; v < begin + count; v += std::size_t(1) << shift)
+      if (may_hold(v)) return true;
+    return false;
+  }
+};
+
+}  // namespace detail
+
+// A row of logits as the engine samples from it. normalise() finds what the filters keep:
+// temperature 0 in one pass, top-k in one pass and a part of another; top-p in the normaliser's
+// pass and another one or few over the logits.
+template <class S>
+class processed_row : public softmax_row<S> {
+ public:
+  using T = typename softmax_row<S>::value_type;
+  processed_row() = default;
+  template <class R>
+    requires detail::short_lived<R>
+  processed_row(R&&, const sampling& = {}) = delete;  // the row would outlive its memory
+  processed_row(std::span<const S> logits, const sampling& s = {})
+      : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
+        sampling_(s) {}
+
+  status normalise(bool confidence = false) {
+    if (!sampling_.valid()) return status::invalid_parameter;
+    if (!filtered_) {
+      const status s = softmax_row<S>::usable(sampling_.temperature) ? filter() : take_largest();
+      if (s != status::ok) return s;
+      filtered_ = true;
+    }
+    return softmax_row<S>::normalise(confidence);
+  }
+
+  // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most
+  // others.
+  bool keeps_few() const { return few_; }
+  // Whether v or one of the 15 tokens after it may be kept. v: a multiple of 16.
+  SPECAGG_INLINE bool may_keep(std::size_t v) const { return places_.may_hold(v); }
+  bool may_keep(std::size_t begin, std::size_t count) const {
+    return places_.may_hold(begin, count);
+  }
+
+ private:
+  void know_kept(std::span<const token_id> ids) {
+    few_ = true;
+    places_ = {ids, this->size()};
+  }
+  status take_largest() {
+    const auto top = find_largest(this->logits(), this->size());
+    if (!top.valid) return status::invalid_row;
+    const auto id = token_id(top.id);
+    this->restrict_to({top.logit, top.id});
+    this->know({top.logit, 1});
+    know_kept({&id, 1});
+    return status::ok;
+  }
+  status filter() {
+    const S* l = this->logits();
+    const std::size_t size = this->size(), k = sampling_.top_k;
+    const double temperature = this->temperature(), p = sampling_.top_p;
+    const bool top_k = k > 0 && k < size;
+    if (!top_k && p == 1 && sampling_.min_p == 0) return status::ok;
+
+    shortlist<T> list;
+    bool listed = false;  // `list` has all that is kept but for what weighs `above`
+    double above = 0;
+    cutoff<T> cut;
+    softmax_sum<T> kept;
+    if (top_k && k <= list.capacity / 2) {
+      if (!list_largest(l, size, k, list, cut)) return status::invalid_row;
+      kept = sum_exponentials(list.logits.data(), list.size, temperature);
+      listed = true;
+    } else {
+      kept = sum_exponentials(l, size, temperature);
+      if (!(kept.total > 0)) return status::invalid_row;
+      if (temperature == 1) this->know_confidence(kept);
+      if (top_k) {
+        cut = detail::shortest_prefix(l, size, cut, double(k), [](T) { return 1.0; });
+        kept = sum_exponentials(l, size, temperature, cut);
+      }
+    }
+    const softmax_factors<T> weight(kept.max, temperature, 1);
+    const auto weight_of = [&](T x) {
+      return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v);
+    };
+    if (p < 1) {
+      const double enough = p * kept.total;
+      if (!listed && !top_k)
+        listed = list_crossing(l, size, kept, temperature, enough, list, above);
+      // `enough` within round-off of everything can lie beyond what was listed; the whole row then
+      // decides.
+      if (listed && !(mass_of(list.logits.data(), list.size, weight) > 0)) listed = false;
+      if (listed) cut = list.keep(enough - above, weight_of);
+      else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
+    }
+    if (sampling_.min_p > 0) {
+      const T lowest = smallest_with(l, size, weight, sampling_.min_p);
+      if (lowest > cut.logit) {
+        cut = {lowest};
+        listed = false;
+      }
+    }
+    this->restrict_to(cut);
+    if (!listed) return status::ok;
+    this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
+    if (above == 0 && list.size <= 64) know_kept(std::span(list.ids).first(list.size));
+    return status::ok;
+  }
+
+  sampling sampling_;
+  bool filtered_ = false, few_ = false;
+  detail::kept_places places_;
+};
+
+SPECAGG_END

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a draft or of a target: a list that knows how many rows it has. So a row that was not
+// given is a status (missing_row), and never a read beyond the end.
+#pragma once
+#include <concepts>
+#include <ranges>
+#include <span>
+
+#include <specagg/rows/any_row.hpp>
+#include <specagg/detail/misfit.hpp>
+#include <specagg/rows/process.hpp>
+
+SPECAGG_BEGIN
+
+// size() rows; rows[j] is row j. A vector, a std::array or a span of rows is such a list. rows_of()
+// makes one whose rows are made when they are looked at.
+template <class R>
+concept RowList = requires(R& rows, std::size_t j) {
+  { rows.size() } -> std::convertible_to<std::size_t>;
+  { rows[j] } -> Distribution;
+};
+
+// What rows_of() returns. It keeps no row: row j is make(j), for each look at it anew. why: the
+// status of a row that is not in the list.
+template <class Make>
+struct made_rows {
+  std::size_t count;
+  Make make;
+  status why = status::missing_row;
+  SPECAGG_FUNCTION std::size_t size() const { return count; }
+  SPECAGG_FUNCTION decltype(auto) operator[](std::size_t j) const {
+    constexpr bool constant = std::invocable<const Make&, std::size_t>;
+    static_assert(constant, "specagg: what rows_of(count, make_row) calls must not be mutable");
+    if constexpr (constant) return make(j);
+    else return const_cast<Make&>(make)(j);  // no further errors
+  }
+};
+// `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. It may be copied, so
+// it is not mutable.
+template <class Make>
+SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
+  return {count, make};
+}
+namespace detail {
+template <class S>
+struct check_logit {
+  static void say() {
+    static_assert(is_logit<S>,
+                  "specagg: logits are float, double, specagg::bf16 or specagg::f16 "
+                  "(docs/engine.md)");
+  }
+};
+}  // namespace detail
+
+// The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
+// float, double, bf16 or f16. There are logits.size() / V of them. If that is no whole number there
+// are none, and each is a vocabulary_mismatch.
+template <std::ranges::contiguous_range L>
+  requires(!detail::short_lived<L>)
+auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
+  using S = std::ranges::range_value_t<L>;
+  if constexpr (!is_logit<S>) detail::check_logit<S>::say();
+  using R = processed_row<std::conditional_t<is_logit<S>, S, float>>;  // no further errors
+  const std::span<const S> all(logits);
+  const auto row = [=](std::size_t j) {
+    if constexpr (is_logit<S>) return R(all.subspan(j * vocabulary, vocabulary), how);
+    else return R();
+  };
+  auto rows = rows_of(vocabulary > 0 ? all.size() / vocabulary : 0, row);
+  if (vocabulary == 0 || all.size() % vocabulary != 0) {
+    rows.count = 0;
+    rows.why = status::vocabulary_mismatch;
+  }
+  return rows;
+}
+
+namespace detail {
+
+template <class Rows>
+struct check_rows {
+  static constexpr bool fits = RowList<Rows>;
+  SPECAGG_FUNCTION static void say() {
+    static_assert(fits,
+                  "specagg: rows must know how many they are: pass a span or vector of rows, "
+                  "rows_of(count, make_row), "
+                  "or rows_of_logits(logits, V, sampling) (docs/engine.md)");
+  }
+};
+// The type of the probabilities of a list of rows.
+template <RowList Rows>
+using value_of_rows =
+    typename decltype(specagg::as_row(std::declval<Rows&>()[std::size_t()]))::value_type;
+// f(row j), with the row by its own kind (rows/any_row.hpp), or missing_row (of made_rows: its
+// `why`). The row is made only here.
+template <class Rows, class F>
+SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
+  if constexpr (RowList<Rows>) {
+    if (j >= std::size_t(rows.size())) {
+      if constexpr (requires {
+                      { rows.why } -> std::convertible_to<status>;
+                    })
+        return rows.why;
+      else return status::missing_row;
+    }
+    auto row = specagg::as_row(rows[j]);
+    return specagg::with_row(row, f);
+  } else {
+    check_rows<Rows>::say();
+    return status::missing_row;
+  }
+}
+
+}  // namespace detail
+
+SPECAGG_END

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// DRAGON as a decoder: both sites are models of one process, and every token is aggregated at once.
+// Liu et al. 2025 (arXiv:2504.11197), algorithm 1 in a loop.
+//
+// Use it where the law is what counts: experiments with documents and weights, perplexity,
+// acceptance. It has no messages, no look-ahead and no clock. Use dragon_site (dragon.hpp) where
+// the sites are two machines, or where times are studied (simulation.hpp). With the same seed, rows
+// and weights both emit the same tokens.
+#pragma once
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <specagg/decode/cascade.hpp>
+#include <specagg/sites/dragon.hpp>
+
+SPECAGG_BEGIN
+
+// Of dragon_decode.
+struct dragon_options {
+  sampling sample = {};  // of both sites' rows
+  end_tokens end_of_text = {};
+};
+
+// All memory that a round needs, allocated once. T: the type of the models' logits.
+template <class T>
+struct dragon_workspace {
+  std::size_t vocabulary;
+  std::array<std::vector<T>, 2> logits;       // by side, V each
+  std::array<processed_row<T>, 2> rows = {};  // by side: p^l and p^r of the last round
+  std::array<emission, 1> emissions = {};     // of the last round
+  std::vector<double> scratch;
+
+  explicit dragon_workspace(std::size_t vocab_size, const dragon_options& = {})
+      : vocabulary(vocab_size),
+        logits{std::vector<T>(vocab_size), std::vector<T>(vocab_size)},
+        scratch(verify_scratch(vocab_size)) {}
+};
+
+// The result of one round: the drafts of both sites, the weights, and whose draft the token
+// confirmed. emitted: 1, or 0 if `why` is not ok. Then the text is as it was.
+struct [[nodiscard]] dragon_result {
+  std::array<token_id, 2> drafted = {no_token, no_token};  // by side
+  site_weights weights = {};
+  bool accepted_l = false, accepted_r = false;
+  std::size_t emitted = 0;
+  status why = status::ok;
+};
+
+namespace detail {
+
+// The weights for the token after this text.
+template <class Weights>
+site_weights weights_after(const Weights& weights, std::span<const token_id> text) {
+  if constexpr (std::convertible_to<const Weights&, site_weights>) return weights;
+  else return weights(text);
+}
+
+// A row as a coupling asks for it (dragon.hpp).
+template <class R>
+struct site_row {
+  const R& row;
+  status why = status::ok;
+};
+
+template <class T, LogitSource L, LogitSource R, class Weights, class Drafts, class P>
+dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& drafts,
+                           const dragon_options& options, dragon_workspace<T>& work, P& processor) {
+  dragon_result result;
+  auto& [p_l, p_r] = work.rows;
+  status s = detail::ready(t, work.vocabulary, l, r);
+  if (s == status::ok) s = detail::next_row(t, l, processor, options.sample, work.logits[0], p_l);
+  if (s == status::ok) s = detail::next_row(t, r, processor, options.sample, work.logits[1], p_r);
+  result.why = s;
+  if (s != status::ok) return result;
+
+  const site_weights eta = detail::weights_after(weights, t.tokens.first(t.size));
+  result.weights = eta;
+  result.why = status::undefined_target;
+  if (!detail::is_law(eta)) return result;
+  const auto step = std::uint32_t(t.size);
+  const token_id x_l = drafts.draw(side::l, p_l, step, work.scratch);
+  const token_id x_r = drafts.draw(side::r, p_r, step, work.scratch);
+  const auto rows = [&](side at) { return site_row<processed_row<T>>{work.rows[std::size_t(at)]}; };
+  const aggregation a = drafts.aggregate(step, x_l, x_r, eta, rows, work.scratch);
+  result.drafted = {x_l, x_r};
+  result.why = a.why;
+  if (a.token == no_token) return result;
+
+  const std::size_t x = std::size_t(a.token);
+  const double p = double(p_r[x]);
+  const bool accepted = a.accepted_l || a.accepted_r;
+  work.emissions[0] = {a.token, accepted ? origin::accepted : origin::residual, a.why,
+                       log(fma(eta.l, double(p_l[x]), eta.r * p)), log(p)};
+  specagg::append(t, a.token, processor);
+  result.accepted_l = a.accepted_l;
+  result.accepted_r = a.accepted_r;
+  result.emitted = 1;
+  result.why = status::ok;
+  return result;
+}
+
+}  // namespace detail
+
+// Emits tokens of the law pi = eta^l p^l + eta^r p^r. Runs rounds as decode_rounds does, one token
+// in each.
+//   dragon_options options;
+//   dragon_workspace<float> work(vocab_size, options);
+//   dragon_decode(text, 64, device, cloud, weigh_sites(h_l, h_r), drafts, options, work)
+//   l, r     the models of the two sites; they may have seen any prefix of the text. A site with
+//            documents is a site_source (documents.hpp)
+//   weights  site_weights, or a function that gives them for the text so far. It is called after
+//            both rows were computed: [&](auto&&) { return weigh_sites(l.h(), r.h()); }
+//   drafts   sites::independent_drafts or sites::shared_drafts: how drafts are drawn, and how two
+//            become one token
+// after_round(result, workspace) is called after each round; the workspace has both rows. In the
+// emissions, origin::accepted marks a token that a site drafted; log_p is the one under p^r. If a
+// model fails (a status or an exception), or the weights are no law (NaN, negative, of another sum
+// than 1: undefined_target), the text has the tokens before, and the next call draws the same
+// drafts and goes on.
+template <LogitSource L, LogitSource R, class Weights, class Drafts,
+          Processor<typename R::value_type> P = no_processor, class Accept = accept_all,
+          class AfterRound = ignore_round>
+  requires std::same_as<typename L::value_type, typename R::value_type>
+status dragon_decode(text& t, std::size_t most, L& l, R& r, const Weights& weights, Drafts& drafts,
+                     const dragon_options& options, dragon_workspace<typename R::value_type>& work,
+                     P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
+  const auto round = [&](std::size_t) {
+    const dragon_result result =
+        detail::dragon_round(t, l, r, weights, drafts, options, work, processor);
+    detail::tell(after_round, result, work);
+    return result;
+  };
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };
+  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
+
+SPECAGG_END

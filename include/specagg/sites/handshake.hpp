@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a connection between two sites begins: each says hello until it has heard the other, and
+// refuses if they differ. Also the order that every site gives to its model.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include <specagg/printable.hpp>
+#include <specagg/sites/message.hpp>
+
+SPECAGG_BEGIN
+namespace sites {
+
+// The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the
+// site's token(i) up to i = step, and call decoded() with the row that follows and this ticket. An
+// order replaces the one before it, which may be stopped.
+struct decode_order {
+  std::uint32_t ticket = 0, keep = 0, step = 0;
+};
+
+// Whether a message that the other end asks for is sent again. asked: how often it has asked. 1, 2,
+// 4, 8, and then every 8th time. Growing pauses keep repetitions from filling a slow link whose
+// timer is too short. That they are bounded keeps the expected time finite for any loss below 1.
+constexpr bool repeat_is_due(std::uint32_t asked) {
+  return std::has_single_bit(asked) || asked % 8 == 0;
+}
+
+// One end of a connection. A Sink has send(bytes), which may lose them. It may also have
+// echoed(stamp), which is called when an echo came back. The constructor allocates, and so does the
+// text of a refusal.
+class handshake {
+ public:
+  // What a message was. content: it is for the protocol. opened, reborn: the first hello of the
+  // connection, from a site that remembers what it was told (opened) or has empty memory (reborn).
+  // nothing: there is nothing to do.
+  enum class arrival : std::uint8_t { nothing, content, opened, reborn };
+
+  // A hello that is not valid() is a problem() for good: nothing is sent or received.
+  explicit handshake(const hello& own)
+      : own_(valid(own) ? own : hello{}), out_(most_message_bytes(own_)) {
+    if (!valid(own)) problem_ = "this end's hello is out of range";
+  }
+  // What this end says.
+  const hello& terms() const { return own_; }
+  bool open() const { return heard_ && problem_.empty(); }
+  // Why this end neither sends nor receives until the next connection, as one printable line; empty
+  // if all is well.
+  const std::string& problem() const { return problem_; }
+
+  template <class M, class Sink>
+  void send(const M& m, Sink& sink) {
+    if (open()) write(m, sink);
+  }
+  // A connection was made: forgets the last problem, and says hello.
+  template <class Sink>
+  void connected(Sink& sink) {
+    if (!valid(own_)) return;
+    problem_.clear();
+    heard_ = false;
+    connected_ = true;
+    knock(sink);
+  }
+  // It has ended.
+  void disconnected() { heard_ = connected_ = false; }
+  // Says hello. Called on a timer until the hello of the other end has come.
+  template <class Sink>
+  void knock(Sink& sink) {
+    if (!connected_ || !problem_.empty()) return;
+    own_.heard = heard_;
+    write(own_, sink);
+  }
+  // Tells the other end why, and listens no more on this connection. The first reason counts.
+  template <class Sink>
+  void refuse(const std::string& reason, Sink& sink) {
+    if (!problem_.empty()) return;
+    problem_ = printable(reason);  // it may name what the other end has said
+    if (connected_) write(refusal{short_text(problem_)}, sink);
+  }
+  // `m` has views of `bytes`. It is valid only if the result is `content`.
+  template <class Sink>
+  arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
+    if (!connected_ || !problem_.empty()) return arrival::nothing;
+    if (const wire w = decode(bytes, own_, m); w != wire::ok) {
+      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + complaint(w, m), sink);
+      return arrival::nothing;
+    }
+    if (const auto* r = std::get_if<refusal>(&m)) {
+      problem_ = "refused by the other end: \"" + printable(r->reason.view()) + '"';
+      return arrival::nothing;
+    }
+    const auto* h = std::get_if<hello>(&m);
+    if (!h && !heard_) return arrival::nothing;
+    if (auto* e = std::get_if<echo>(&m)) {
+      if (!e->back) write(echo{e->stamp, true}, sink);
+      else if constexpr (requires { sink.echoed(e->stamp); }) sink.echoed(e->stamp);
+      return arrival::nothing;
+    }
+    if (!h) return arrival::content;
+    if (const std::string difference = first_difference(own_, *h); !difference.empty()) {
+      refuse(difference, sink);
+      return arrival::nothing;
+    }
+    const bool first = !heard_, reborn = first && met_ && h->life != life_;
+    heard_ = met_ = true;
+    life_ = h->life;
+    if (!h->heard) knock(sink);
+    return !first ? arrival::nothing : reborn ? arrival::reborn : arrival::opened;
+  }
+
+ private:
+  template <class M, class Sink>
+  void write(const M& m, Sink& sink) {
+    if (const std::size_t n = encode(m, own_, out_); n > 0)
+      sink.send(std::span<const std::uint8_t>(out_).first(n));
+  }
+  hello own_;
+  std::vector<std::uint8_t> out_;
+  std::string problem_;
+  bool connected_ = false, heard_ = false, met_ = false;
+  std::uint64_t life_ = 0;  // of the other end
+};
+
+}  // namespace sites
+SPECAGG_END

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// DSSD: the draft model runs on a device, the target model at the edge, and the verification is
+// split between them. Ning et al. 2025. Its authors state that the method is covered by a filed
+// patent, application number CN2025108856278.
+//
+// There are four protocols, and all of them emit exactly p:
+//                 up                               down                              residual drawn
+//    DSD          gamma x (token, row q_j)         (accepted, token)                 edge
+//    quantised    the same, rows of a few counts   (accepted, token)                 edge
+//    DSSD         gamma x (token, q_j(y_j))        (accepted, row p_j) if rejected,  device
+//                                                  (accepted, token) if not
+//    shared noise gamma tokens                     (accepted, token)                 edge
+// A token is accepted with probability min(1, p(y) / q(y)). (The paper prints q / p throughout,
+// which is biased.) If a row is sent, both sides use the decoded row (codec.hpp). Device and edge
+// may have different seeds. With the same seed every protocol emits the tokens that verify_token
+// would emit.
+#pragma once
+#include <span>
+#include <vector>
+
+#include <specagg/policy/lossless.hpp>
+#include <specagg/sites/codec.hpp>
+#include <specagg/verify/verifiers.hpp>
+
+SPECAGG_BEGIN
+
+// ---- what is sent -------------------------------------------------------------------------------
+// All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for
+// the number of accepted tokens. Frames and addresses are added by the transport.
+
+// A round's draft.
+template <class T>
+struct uplink {
+  draft drafted = {};  // its tokens and their positions
+  // DSSD: the token at drafted.start - 1, which the device drew after a rejection
+  token_id correction = no_token;
+  std::span<const T> probabilities = {};  // DSSD: q_j(y_j), not rounded: rounding would change q
+  // DSD and quantised: the encoded rows, one after another
+  std::span<const std::uint8_t> rows = {};
+  std::size_t bytes() const {
+    return 4 * (drafted.size() + (correction != no_token)) + sizeof(T) * probabilities.size() +
+           rows.size();
+  }
+};
+// What became of it. accepted: how many of its tokens, the first ones.
+struct [[nodiscard]] downlink {
+  std::size_t accepted = 0;
+  // residual or bonus token after them; none if the text ended or a row is sent
+  token_id token = no_token;
+  std::span<const std::uint8_t> row = {};  // DSSD, after a rejection: p_accepted, encoded
+  status why = status::ok;                 // else: why no token follows the accepted ones
+  std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
+};
+// tokens drawn with shared noise; a type of its own: only verify_shared may judge them
+struct shared_uplink {
+  coupled_draft coupled = {};
+  std::size_t bytes() const { return 4 * coupled.drafted.size(); }
+};
+
+// All memory that one half needs, allocated once: for gamma tokens, and rows as encoded by `codec`.
+template <class T>
+struct split_workspace {
+  std::vector<token_id> tokens, ids;
+  std::vector<T> probabilities, mass;
+  std::vector<std::uint8_t> bytes;
+  std::vector<sparse_row<T>> rows;
+  std::vector<emission> emissions;
+  std::vector<double> scratch;
+  std::size_t used = 0;  // of bytes, while a draft is made
+  uplink<T> up = {};     // the draft so far
+
+  split_workspace(const row_codec& codec, std::size_t gamma)
+      : tokens(gamma),
+        ids((gamma + 1) * codec.max_tokens()),
+        probabilities(gamma),
+        mass(gamma * codec.max_tokens() + codec.vocabulary),
+        bytes((gamma + 1) * codec.max_bytes<T>()),
+        rows(gamma),
+        emissions(gamma + 1),
+        scratch(verify_scratch(codec.vocabulary, gamma)) {}
+};
+
+// ---- device -------------------------------------------------------------------------------------
+
+// Begins a draft at position `start` of the text. correction: the token that finish_round() drew in
+// the last round, if any.
+template <class T>
+void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_text = no_token,
+                 token_id correction = no_token) {
+  work.up = {.drafted = {{}, start, end_of_text}, .correction = correction};
+  work.used = 0;
+}
+
+// Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise
+// the draft_ functions return invalid_parameter. If one of them does not return ok, the draft is
+// unchanged and can be sent. A row that no token can be drawn from (invalid_row, not_normalised)
+// only ends the draft.
+template <class T>
+bool can_draft(const split_workspace<T>& work) {
+  const draft& d = work.up.drafted;
+  return d.tokens.size() < work.tokens.size() && !d.ends_text(d.tokens.size());
+}
+
+namespace detail {
+
+template <class T>
+status draft_next(split_workspace<T>& work, token_id y) {
+  if (y == no_token) return status::invalid_row;
+  const std::size_t g = work.up.drafted.tokens.size();
+  work.tokens[g] = y;
+  work.up.drafted.tokens = std::span(work.tokens).first(g + 1);
+  return status::ok;
+}
+template <class T>
+moment draft_moment(const split_workspace<T>& work) {
+  const draft& d = work.up.drafted;
+  return {stream::draft, std::uint32_t(d.start + d.tokens.size()), d.start};
+}
+
+}  // namespace detail
+
+// For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it.
+// work.up is what to send.
+template <class T, Distribution R, Chooser C>
+status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
+  if (!can_draft(work)) return status::invalid_parameter;
+  const coded_row<T> coded =
+      encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
+  if (coded.why != status::ok) return coded.why;
+  const status s =
+      detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  if (s == status::ok) {
+    work.used += coded.bytes;
+    work.up.rows = std::span(work.bytes).first(work.used);
+  }
+  return s;
+}
+
+// For DSSD: drafts one more token, from the row itself, which the device keeps.
+template <class T, Distribution D, Chooser C>
+status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser) {
+  auto row = specagg::as_row(distribution);
+  if (!can_draft(work)) return status::invalid_parameter;
+  if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
+  if (const status s = row.normalise(); s != status::ok) return s;
+  const std::size_t g = work.up.drafted.tokens.size();
+  const token_id y = draw(row, detail::draft_moment(work), chooser, work.scratch);
+  const status s = detail::draft_next(work, y);
+  if (s != status::ok) return s;
+  work.probabilities[g] = row[std::size_t(y)];
+  work.up.probabilities = std::span(work.probabilities).first(g + 1);
+  return s;
+}
+
+// The result of a round on the device, for every protocol: the token after the down.accepted ones,
+// or none if the text ended. If a row was sent, the device draws this token from the residual
+// norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list (rows/rows.hpp), for this
+// row only). It must be sent as the next uplink's correction. why: what the edge reported; or
+// invalid_row, invalid_parameter ... if the answer does not fit this draft.
+struct [[nodiscard]] finished {
+  token_id token = no_token;
+  token_id correction = no_token;
+  status why = status::ok;
+};
+// drafted: work.up.drafted, as it was sent.
+template <class T, class QRows, Chooser C>
+finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec,
+                      QRows&& q_rows, C&& chooser, split_workspace<T>& work) {
+  const std::size_t j = down.accepted, g = drafted.size();
+  if (down.why != status::ok) return {.why = down.why};
+  if (j > g || (!down.row.empty() && (j == g || down.token != no_token)))
+    return {.why = status::invalid_parameter};
+  if (down.token < no_token || (down.token >= 0 && std::size_t(down.token) >= codec.vocabulary))
+    return {.why = status::token_out_of_range};
+  if (down.row.empty()) return {.token = down.token};
+  const coded_row<T> p = decode<T>(codec, down.row, work.ids, work.mass);
+  if (p.why != status::ok || p.bytes != down.row.size())
+    return {.why = p.why != status::ok ? p.why : status::invalid_row};
+  emission e;
+  const status s = detail::with_row_at(q_rows, j, [&](auto& q) {
+    if (q.size() != p.row.size()) return status::vocabulary_mismatch;
+    if (const status why = q.normalise(); why != status::ok) return why;
+    const row_pair<false, std::remove_cvref_t<decltype(q)>, sparse_row<T>> rows(q, p.row);
+    const auto p_itself = [](auto at) { return at.p; };
+    return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start,
+                                 chooser, work.scratch, e);
+  });
+  return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
+}
+
+// ---- edge ---------------------------------------------------------------------------------------
+
+namespace detail {
+template <class T>
+downlink answer(const verdict& v, const split_workspace<T>& work) {
+  return {
+      v.accepted, v.emitted > v.accepted ? work.emissions[v.accepted].token : no_token, {}, v.why};
+}
+}  // namespace detail
+
+// What the edge checks before its model reads the tokens: all are tokens of the vocabulary, and
+// there are no more than agreed.
+template <class T>
+status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gamma) {
+  const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
+  const auto tokens = up.drafted.tokens.first(up.drafted.size());
+  if (tokens.size() > gamma) return status::invalid_parameter;
+  const bool good = std::all_of(tokens.begin(), tokens.end(), is_token) &&
+                    (up.correction == no_token || is_token(up.correction));
+  return good ? status::ok : status::token_out_of_range;
+}
+
+// Decodes the `count` rows of an uplink into work.rows. They must be all of its bytes.
+template <class T>
+status decode_rows(std::span<const std::uint8_t> bytes, std::size_t count, const row_codec& codec,
+                   split_workspace<T>& work) {
+  const std::size_t most = codec.max_tokens();
+  if (count > work.rows.size()) return status::invalid_parameter;
+  for (std::size_t j = 0; j < count; ++j) {
+    const coded_row<T> coded = decode<T>(codec, bytes, std::span(work.ids).subspan(j * most, most),
+                                         std::span(work.mass).subspan(j * most, most));
+    if (coded.why != status::ok) return coded.why;
+    work.rows[j] = coded.row;
+    bytes = bytes.subspan(coded.bytes);
+  }
+  return bytes.empty() ? status::ok : status::invalid_row;
+}
+
+// For DSD and quantised drafts. p_rows as for verify_token. verifier: token_verifier or
+// block_verifier. If the rows do not decode to one row for each token, or the draft is too long,
+// nothing is decided.
+template <class T, class PRows, Chooser C, class Verifier = token_verifier>
+downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
+                      split_workspace<T>& work, const Verifier& verifier = {}) {
+  const std::size_t g = up.drafted.size();
+  if (const status s = decode_rows(up.rows, g, codec, work); s != status::ok) return {.why = s};
+  draft drafted = up.drafted;
+  drafted.tokens = drafted.tokens.first(g);
+  const verdict v =
+      verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows,
+                      lossless{}, chooser, std::span(work.emissions), std::span(work.scratch));
+  return detail::answer(v, work);
+}
+
+// For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
+// q_j from the decoded row. A foreign token (outside the vocabulary, or of probability 0) ends the
+// draft before it. The edge then draws the token there from p.
+template <class T, class PRows, Chooser C>
+downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
+                      split_workspace<T>& work) {
+  const draft& drafted = up.drafted;
+  const std::size_t g = drafted.size();
+  downlink down;
+  const auto fail = [&](status s) {
+    down.why = s;
+    return down;
+  };  // the accepted tokens remain
+  if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
+  for (std::size_t j = 0; j < g; ++j)
+    if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))
+      return fail(status::invalid_row);
+  for (;; ++down.accepted) {
+    const std::size_t j = down.accepted;
+    if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
+    coded_row<T> p;
+    const status s = detail::with_row_at(p_rows, j, [&](const auto& p_row) {
+      p = encode(codec, p_row, work.bytes, work.ids, work.mass);
+      return p.why;
+    });
+    if (s != status::ok) return fail(s);
+    const auto position = std::uint32_t(drafted.start + j);
+    detail::judgement d;
+    if (j < g) {
+      d.e.why = detail::foreign(drafted.tokens[j], p.row.size(), double(up.probabilities[j]));
+      if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
+    }
+    if (j == g || d.e.why != status::ok) {
+      down.token = draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
+      return down;
+    }
+    d.w = double(p.row[std::size_t(drafted.tokens[j])]);
+    d.t = double(up.probabilities[j]);
+    if (!detail::kept(d, position, drafted.start, chooser)) {
+      down.row = std::span(work.bytes).first(p.bytes);
+      return down;
+    }
+  }
+}
+
+// ---- shared noise -------------------------------------------------------------------------------
+
+// Drafts one more token with the noise that the edge will use. Both ends have the seed, and no row
+// is sent.
+template <class T, Distribution D>
+status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
+  auto row = specagg::as_row(distribution);
+  if (!can_draft(work)) return status::invalid_parameter;
+  if (const status s = row.normalise(); s != status::ok) return s;
+  return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));
+}
+// What to send of such a draft.
+template <class T>
+shared_uplink shared_up(const split_workspace<T>& work) {
+  return {coupled_draft{work.up.drafted}};
+}
+
+// Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
+// target alone.
+template <class T, class PRows>
+downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise,
+                       split_workspace<T>& work) {
+  if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
+  return detail::answer(
+      verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
+}
+
+SPECAGG_END

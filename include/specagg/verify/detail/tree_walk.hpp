@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tree of drafts, what a verifier (verify/tree.hpp) remembers of it, and how it walks through it.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include <specagg/policy/detail/beside.hpp>
+#include <specagg/verify/verify.hpp>
+
+// Plain data: the same types in every translation unit (verify/verify.hpp).
+namespace specagg {
+
+// Node 0 is the text. Node i has token tokens[i - 1] and follows node parents[i - 1] < i. The
+// children of a node stand in proposal order: each was drawn from a law L that may depend on the
+// path to it and on the siblings before it, but not on coins. A node at depth d has position start
+// + d - 1. A node is left out, with all that follows it, if
+//   * its token is no_token: padding
+//   * its token is foreign, or its L is invalid (struct draft): the emission at that position says
+//     it in `why`
+//   * its parent is an end of text
+// Two siblings may have the same token.
+struct draft_tree {
+  std::span<const token_id> tokens = {};
+  std::span<const std::uint32_t> parents = {};
+  std::uint32_t start = 0;
+  end_tokens end_of_text = {};
+  bool bonus = true;  // draw one more token after a leaf, if the text has not ended
+
+  SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const { return tokens.size(); }
+  // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain.
+  SPECAGG_FUNCTION SPECAGG_LANE static std::uint32_t branch(std::size_t i, std::uint32_t depth) {
+    return std::uint32_t(i) - depth;
+  }
+};
+
+// What a verifier knows about a node; written for all of them. claim and accepted: 0 where it did
+// not go.
+struct tree_node {
+  // its first child, and the sibling after it; 0: none
+  std::uint32_t depth = 0, child = 0, sibling = 0;
+  std::uint32_t next = 0;                // the child to visit next; 0: none is left
+  std::uint32_t slot = 0;                // where owed weights are stored
+  std::uint32_t failed = 0;              // children that failed
+  bool stored = false;                   // its owed weights are stored
+  status why = status::ok;               // why a child, or all children, were left out
+  double pi = 0, log_pi = 0, log_p = 0;  // of its token, at its parent
+  // the probability that its subtree is accepted, as it was visited
+  double claim = 0;
+  // what is left of the claim after its children failed
+  double accepted = 0;
+  double scale = 0;
+};
+
+// accepted: the depth of `node`, the last accepted one. Its ancestors are the accepted path.
+struct [[nodiscard]] tree_verdict : verdict {
+  std::uint32_t node = 0;
+};
+
+}  // namespace specagg
+
+SPECAGG_BEGIN
+
+// Memory of a verification. T: value_type of the rows.
+//   nodes   one more than the tree has
+//   owed    owed_rows V numbers (measure_tree); V for each level of the tree is enough
+//   sums    verify_scratch(V) doubles
+//   walker  what walks: one thread, or all threads of a CUDA block, which share the memory
+//           (backend/cuda)
+template <class T, class Walker = one_thread>
+struct tree_scratch {
+  std::span<tree_node> nodes;
+  std::span<T> owed;
+  std::span<double> sums;
+  Walker walker = {};
+};
+
+// Whether parents stand before their children.
+SPECAGG_FUNCTION inline bool is_tree(const draft_tree& tree) {
+  if (tree.parents.size() != tree.size()) return false;
+  for (std::size_t i = 1; i <= tree.size(); ++i)
+    if (tree.parents[i - 1] >= i) return false;
+  return true;
+}
+// Links the nodes of a tree. nodes: one more than it has.
+SPECAGG_FUNCTION inline void link_tree(const draft_tree& tree, std::span<tree_node> nodes) {
+  const std::size_t n = tree.size();
+  for (std::size_t i = 0; i <= n; ++i) nodes[i] = {};
+  for (std::size_t i = n; i > 0; --i) {
+    tree_node& parent = nodes[tree.parents[i - 1]];
+    nodes[i].sibling = parent.child;
+    parent.child = std::uint32_t(i);
+  }
+  for (std::size_t i = 1; i <= n; ++i) {
+    const tree_node& parent = nodes[tree.parents[i - 1]];
+    nodes[i].depth = parent.depth + 1;
+    nodes[i].slot = parent.slot + (nodes[parent.child].sibling != 0);
+  }
+}
+// The levels of a linked tree, and how many rows of owed weights it needs: one, if it has any node,
+// and one more for each level on a path that has siblings.
+struct tree_extent {
+  std::size_t levels = 0, owed_rows = 0;
+};
+// `nodes` as link_tree() leaves them.
+SPECAGG_FUNCTION inline tree_extent measure_tree(std::span<const tree_node> nodes) {
+  tree_extent size;
+  for (const tree_node& node : nodes) {
+    if (node.depth > size.levels) size.levels = node.depth;
+    if (node.child != 0 && node.slot + 1 > size.owed_rows) size.owed_rows = node.slot + 1;
+  }
+  return size;
+}
+
+namespace detail {
+
+// Stored weights as a row.
+template <class T>
+struct stored_row {
+  using value_type = T;
+  const T* weights;
+  std::size_t count;
+  struct block {
+    const T* x;
+    template <class V>
+    SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0);
+    }
+  };
+  SPECAGG_FUNCTION std::size_t size() const { return count; }
+  SPECAGG_FUNCTION block open(std::size_t begin, std::size_t) const { return {weights + begin}; }
+};
+
+// 1 for every token, but 0 for some, as a row.
+template <class T>
+struct all_but {
+  using value_type = T;
+  std::span<const token_id> tokens;
+  std::size_t count;
+  struct block {
+    std::span<const token_id> tokens;
+    std::size_t begin;
+    template <class V>
+    SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int) const {
+      return without(V(1), tokens, begin + k);
+    }
+  };
+  SPECAGG_FUNCTION std::size_t size() const { return count; }
+  SPECAGG_FUNCTION block open(std::size_t begin, std::size_t n) const {
+    return {if_any_in(tokens, begin, n), begin};
+  }
+};
+
+// A walk through a tree. While the children of a node n fail one after another, the node owes the
+// weights
+//   owed = a pi                          a: the claim on n; 1 in recursive rejection
+//   owed = scale (owed - L)+             after each failed child, L the law that it was drawn from
+// and a = sum owed is what is left of the claim. If L is one token only that token's weight
+// changes: to 0. The weights are stored when a child fails whose L is a row, or after many
+// children; until then they are scale pi without the failed tokens. So a failed child costs no pass
+// if its L is one token, else one over pi (or what is stored) and L.
+//
+// A walker of many threads shares the memory: write(f) runs f once, after all have read and before
+// any reads again.
+template <class Policy, class Laws, class QRows, class PRows, class T, class Walker>
+struct tree_walk {
+  // failed children of a node. Bounds the search for equal tokens
+  static constexpr std::uint32_t most_not_stored = 16;
+  const draft_tree& tree;
+  const Policy& policy;
+  Laws& laws;
+  QRows& q_rows;
+  PRows& p_rows;
+  const tree_scratch<T, Walker>& work;
+  std::size_t owed_rows, vocabulary = 0;
+  bool enough_memory = true;
+
+  SPECAGG_FUNCTION tree_node& node(std::size_t i) const { return work.nodes[i]; }
+  SPECAGG_FUNCTION token_id token(std::size_t i) const { return tree.tokens[i - 1]; }
+  SPECAGG_FUNCTION T* owed(const tree_node& n) const {
+    return work.owed.data() + n.slot * vocabulary;
+  }
+  template <class F>
+  SPECAGG_FUNCTION void write(F&& f) const {
+    if constexpr (requires { work.walker.once(f); }) work.walker.once(f);
+    else f();
+  }
+
+  // Comes to node n, which owes a pi. Finds pi of its children's tokens. If pi does not exist, the
+  // children are left out.
+  SPECAGG_FUNCTION void enter(std::size_t n, double a) {
+    tree_node& here = node(n);
+    const bool ended = n > 0 && tree.end_of_text.contains(token(n));
+    write([&] {
+      here.accepted = here.scale = a;
+      here.next = ended ? 0 : here.child;
+    });
+    if (here.next == 0) return;
+    const status s =
+        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+          if (n == 0) {
+            vocabulary = rows.size();
+            enough_memory =
+                work.owed.size() >= owed_rows * vocabulary && specagg::can_weigh(rows, work.sums);
+          }
+          if (rows.size() != vocabulary) return status::vocabulary_mismatch;
+          write([&] {
+            for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
+              if (foreign(token(c), vocabulary, 1) != status::ok) continue;
+              const auto seen = specagg::at(rows, std::size_t(token(c)));
+              tree_node& child = node(c);
+              child.pi = as_double(pi(seen));
+              if (!(child.pi < infinity)) {
+                here.next = 0;
+                here.why = status::undefined_target;
+              }
+              child.log_pi = log(child.pi);
+              child.log_p = log(as_double(pair_sides::p(seen)));
+            }
+          });
+          return status::ok;
+        });
+    if (s != status::ok)
+      write([&] {
+        here.next = 0;
+        here.why = s;
+      });
+  }
+
+  // f(L) with the normalised law that node c was drawn from; or what is wrong with it.
+  template <class F>
+  SPECAGG_FUNCTION status with_proposal(std::size_t c, F&& f) {
+    const auto given = [&](auto& law) {
+      if (const status s = law.normalise(); s != status::ok) return s;
+      return law.size() == vocabulary ? f(law) : status::vocabulary_mismatch;
+    };
+    return detail::with_row_at(laws, c, given);
+  }
+
+  // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its
+  // token, and its L.
+  SPECAGG_FUNCTION std::size_t next_child(std::size_t n, double& owes, double& drawn) {
+    tree_node& parent = node(n);
+    while (const std::size_t c = parent.next) {
+      write([&] { parent.next = node(c).sibling; });
+      const token_id y = token(c);
+      if (y == no_token) continue;
+      status s = foreign(y, vocabulary, 1);
+      if (s == status::ok)
+        s = with_proposal(c, [&](const auto& law) {
+          drawn = double(law[std::size_t(y)]);
+          return foreign(y, vocabulary, drawn);
+        });
+      if (s == status::ok) {
+        owes = parent.scale * (parent.stored ? double(owed(parent)[y]) : node(c).pi);
+        return c;
+      }
+      write([&] { parent.why = s; });
+    }
+    return 0;
+  }
+
+  // Calls f(token) for the failed children of n that stand before `end` (0: all). All of them were
+  // certain tokens.
+  template <class F>
+  SPECAGG_FUNCTION void for_failed(std::size_t n, std::size_t end, F&& f) const {
+    for (std::size_t c = node(n).child; c != end; c = node(c).sibling)
+      if (node(c).claim > 0) f(token(c));
+  }
+  // Stores what n owes: pi, and 0 for the tokens of these children.
+  SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
+    tree_node& here = node(n);
+    T* const weights = owed(here);
+    return detail::with_target_law(policy, q_rows, p_rows, n,
+                                   [&](const auto& rows, const auto& pi) {
+                                     (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
+                                     write([&] {
+                                       here.stored = true;
+                                       for_failed(n, end, [&](token_id y) { weights[y] = 0; });
+                                     });
+                                     return status::ok;
+                                   });
+  }
+
+  // Child c of n has failed: its law is taken off what n owes.
+  SPECAGG_FUNCTION status settle(std::size_t n, std::size_t c) {
+    tree_node& parent = node(n);
+    T* const weights = owed(parent);
+    double left = 0, scale = parent.scale;
+    const status s = with_proposal(c, [&](const auto& law) {
+      using L = std::remove_cvref_t<decltype(law)>;
+      if constexpr (requires { law.token(); }) {
+        if (law.token() != no_token) {  // all of L
+          if (!parent.stored && parent.failed == most_not_stored)
+            if (const status why = store(n, c); why != status::ok) return why;
+          const token_id y = token(c);
+          left = without_token(parent.accepted, scale,
+                               parent.stored ? double(weights[y]) : node(c).pi);
+          write([&] {
+            if (parent.stored) weights[y] = 0;
+            for (std::size_t i = node(c).sibling; i != 0 && !parent.stored; i = node(i).sibling)
+              if (token(i) == y) node(i).pi = 0;
+          });
+          return status::ok;
+        }
+      }
+      if (parent.failed > 0 && !parent.stored)
+        if (const status why = store(n, c); why != status::ok) return why;
+      const double before = scale;
+      scale = 1;
+      if (parent.stored) {
+        const stored_row<T> stored{weights, vocabulary};
+        const row_pair<false, stored_row<T>, L> rows(stored, law);
+        left = specagg::walker_of(rows).sum_stored(
+            rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
+        return status::ok;
+      }
+      return detail::with_target_law(
+          policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+            const beside all(rows, law);
+            left = specagg::walker_of(all).sum_stored(
+                all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
+            write([&] { parent.stored = true; });
+            return status::ok;
+          });
+    });
+    if (s != status::ok) return s;
+    const double failed = left + (1 - parent.accepted);  // the probability that the child failed
+    const bool possible = failed > std::numeric_limits<double>::min();
+    write([&] {
+      parent.scale = possible ? scale / failed : scale;
+      parent.accepted = possible ? left / failed : 1;
+      ++parent.failed;
+    });
+    return status::ok;
+  }
+
+  // Node n is the last accepted one: draws the token after it from what n still owes, or from pi at
+  // a leaf.
+  template <Chooser C>
+  SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, std::span<emission> out,
+                               tree_verdict& result) {
+    const tree_node& last = node(n);
+    const bool settled = last.failed > 0;
+    result.node = std::uint32_t(n);
+    result.accepted = result.emitted = last.depth;
+    if (n > 0 && tree.end_of_text.contains(token(n))) return void(result.ended = token(n));
+    if (!settled && !tree.bonus) return void(result.why = last.why);
+    token_id failed[most_not_stored] = {};
+    std::size_t count = 0;
+    if (settled && !last.stored) for_failed(n, 0, [&](token_id y) { failed[count++] = y; });
+    const std::uint32_t position = tree.start + last.depth;
+    emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
+    const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
+    result.why =
+        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+          if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
+          if (settled && last.stored) {
+            const stored_row<T> left{owed(last), vocabulary};
+            const beside all(rows, left);
+            const auto weight = [](auto at) { return at.proposal; };
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+                status::ok)
+              return status::ok;
+          } else if (settled) {
+            const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
+            const beside all(rows, others);
+            const auto weight = [&](auto at) { return pi(at) * at.proposal; };
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+                status::ok)
+              return status::ok;
+          }
+          // a leaf, or round-off left nothing
+          return detail::draw_token(rows, pi, pi, m, chooser, work.sums, e);
+        });
+    if (result.why == status::ok) detail::emit(e, tree.end_of_text, out, result);
+  }
+};
+
+}  // namespace detail
+
+SPECAGG_END
