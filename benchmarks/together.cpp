@@ -272,7 +272,7 @@ void time_texts(const setting& s, std::size_t turns) {
   const auto context = some_tokens(64, s.weights->vocab, 1);
   check(model.extend(context, {}) == status::ok, "the model failed");
   constexpr std::size_t rows[] = {1, 2, 4, 8, 16, 32, 64, 160};
-  const plan::draft_load load(plan::measured_calls(model, rows, {}, 15));
+  const plan::draft_load load(measured_calls(model, rows, {}, 15));
   std::printf("\nms of a call of n rows:");
   for (const auto& p : load.target.points) std::printf(" %zu: %.2f", p.rows, 1e3 * p.seconds);
   std::printf(

@@ -13,7 +13,7 @@ TEST_CASE(
     "was drafted") {
   const plan::draft_costs cost{.target = 1, .draft = 0, .verify = .1, .others = {.2}};
   cli::any_length length{.learns = true, .controller = plan::draft_length_controller(cost, 2)};
-  const plan::draft_watch& watch = length.rounds.watch;
+  const cli::draft_watch& watch = length.rounds.watch;
   // One round: asks the drafters in turn, keeps `kept` tokens of the second, and asks for `more`
   // rows of it afterwards.
   const auto round = [&](std::size_t kept, std::size_t more) {
@@ -63,7 +63,7 @@ TEST_CASE(
 }
 TEST_CASE("a tree is tried if a level was drafted, also one without nodes") {
   cli::watched_growth growth({.target = 1, .draft = .1, .verify = .1});
-  const plan::draft_watch& watch = growth.rounds.watch;
+  const cli::draft_watch& watch = growth.rounds.watch;
   for (int i = 0; i < 2; ++i) {
     growth.begin();
     CHECK(!growth.worth_level(1));

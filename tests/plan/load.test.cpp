@@ -5,8 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include <specagg/audit/toy_source.hpp>
-
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
@@ -68,16 +66,6 @@ std::vector<bool> best_of_all(const draft_load& load, const std::vector<drafting
   return all;
 }
 
-// A model of which a row takes no time. It fails when asked for `fails` tokens.
-struct failing : toy_source<float> {
-  std::size_t fails = 1000;
-  using toy_source<float>::toy_source;
-  status extend(std::span<const token_id> tokens, std::span<float> logits) {
-    return tokens.size() == fails ? status::model_failed
-                                  : toy_source<float>::extend(tokens, logits);
-  }
-};
-
 }  // namespace
 
 TEST_CASE("the time of a call lies on the lines between measured points") {
@@ -86,20 +74,6 @@ TEST_CASE("the time of a call lies on the lines between measured points") {
   CHECK((t(8) == 2.5 && t(16) == 3.5));
   CHECK(call_times{{{3, 7}}}(100) == 7);
   CHECK(call_times{}(5) == 0);
-}
-TEST_CASE("measured times rise with the rows, of calls that the source has room for") {
-  failing source(50, 1, 2, 3, 40);
-  const std::vector<token_id> text(8, 1);
-  REQUIRE(source.extend(text, {}) == status::ok);
-  const std::size_t rows[] = {1, 2, 8, 32, 33};
-  const call_times t = plan::measured_calls(source, rows);
-  REQUIRE(t.points.size() == 4);  // 8 + 33 tokens are too many
-  for (std::size_t i = 0; i < 4; ++i) CHECK(t.points[i].rows == rows[i]);
-  CHECK((t(1) > 0 && t(2) >= t(1) && t(8) >= t(2) && t(32) > t(1)));
-  CHECK((source.position() == 8 && source.misuses == 0));
-  source.fails = 8;
-  CHECK(plan::measured_calls(source, rows).points.size() == 2);
-  CHECK(plan::measured_calls(source, std::span(rows).first(0)).points.empty());
 }
 TEST_CASE("a round drafts what gains most beyond its cost, of all ways to share it out") {
   numbers n(1);

@@ -448,7 +448,7 @@ TEST_CASE(
           REQUIRE(draft_shared(device, q(longer), noise) == status::ok);
           longer.push_back(device.up.drafted.tokens.back());
         }
-        const auto up = shared_up(device);
+        const auto up = shared_uplink{coupled_draft{device.up.drafted}};
         up_bytes += up.bytes();
         const auto rows = rows_of(gamma + 1, [&](std::size_t j) {
           return p(tokens(longer.begin(), longer.begin() + std::ptrdiff_t(text.size() + j)));
@@ -478,8 +478,8 @@ TEST_CASE(
     begin_draft(device, 1);
     REQUIRE(draft_shared(device, q, noise) == status::ok);
     const downlink down = verify_shared(
-        shared_up(device), rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }),
-        noise, edge);
+        shared_uplink{coupled_draft{device.up.drafted}},
+        rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }), noise, edge);
     accepted += double(down.accepted);
     counts[std::size_t(down.accepted ? device.up.drafted.tokens[0] : down.token)] += 1;
   }
@@ -582,15 +582,6 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
         status::invalid_row);
   const tokens many(3, 0);
   CHECK(coded([&](auto& up) { up.drafted.tokens = many; }) == status::invalid_parameter);
-  const auto checked = [&](tokens y, token_id correction) {
-    return check_uplink(uplink<double>{.drafted = {y, 1}, .correction = correction}, codec, 2);
-  };
-  CHECK(checked({0, 2}, no_token) == status::ok);
-  CHECK(checked({0, no_token, 99}, 2) == status::ok);
-  CHECK(checked({0, 1, 2}, no_token) == status::invalid_parameter);
-  CHECK(checked({0, 3}, no_token) == status::token_out_of_range);
-  CHECK(checked({0, -5}, no_token) == status::token_out_of_range);
-  CHECK(checked({}, 3) == status::token_out_of_range);
 
   begin_draft(device, 1);
   REQUIRE(draft_split(device, q, chooser) == status::ok);
@@ -679,7 +670,8 @@ TEST_CASE("no half and no aggregation allocates") {
                      rows_of(2, [&](std::size_t) -> const auto& { return q; }), chooser, device);
     begin_draft(device, 1);
     while (can_draft(device) && draft_shared(device, q, noise) == status::ok) continue;
-    const downlink c = verify_shared(shared_up(device), p_rows, noise, edge);
+    const downlink c =
+        verify_shared(shared_uplink{coupled_draft{device.up.drafted}}, p_rows, noise, edge);
     const aggregation g =
         aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, edge.scratch);
     const bool made = allocations != before;

@@ -8,12 +8,14 @@
 #include <specagg/plan/draft_length.hpp>
 #include <specagg/plan/tree_growth.hpp>
 
+#include "draft_watch.hpp"
+
 namespace cli {
 
 // Rounds are timed, and drafts stop where they turn out slower than none. A policy that reads the
 // draft asks for a row in rounds without drafts, too: their last cost is the unit of prices.
 struct timed_rounds {
-  specagg::plan::draft_watch watch = {};
+  draft_watch watch = {};
   double plain_cost = 1;
   std::chrono::steady_clock::time_point began = {};
   void begin() { began = std::chrono::steady_clock::now(); }

@@ -198,18 +198,6 @@ downlink answer(const verdict& v, const split_workspace<T>& work) {
 }
 }  // namespace detail
 
-// What the edge checks before its model reads the tokens: all are tokens of the vocabulary, and
-// there are no more than agreed.
-template <class T>
-status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gamma) {
-  const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
-  const auto tokens = up.drafted.tokens.first(up.drafted.size());
-  if (tokens.size() > gamma) return status::invalid_parameter;
-  const bool good = std::all_of(tokens.begin(), tokens.end(), is_token) &&
-                    (up.correction == no_token || is_token(up.correction));
-  return good ? status::ok : status::token_out_of_range;
-}
-
 // Decodes the `count` rows of an uplink into work.rows. They must be all of its bytes.
 template <class T>
 status decode_rows(std::span<const std::uint8_t> bytes, std::size_t count, const row_codec& codec,
@@ -298,12 +286,6 @@ status draft_shared(split_workspace<T>& work, const D& distribution, const share
   if (const status s = row.normalise(); s != status::ok) return s;
   return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));
 }
-// What to send of such a draft.
-template <class T>
-shared_uplink shared_up(const split_workspace<T>& work) {
-  return {coupled_draft{work.up.drafted}};
-}
-
 // Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
 // target alone.
 template <class T, class PRows>
