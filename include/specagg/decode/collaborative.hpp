@@ -6,14 +6,11 @@
 // against the row it was drawn from; and after a rejection model 0 drafts, whichever model scored
 // last. Proved: proofs/cos.v, `collaborative_decode_has_law`.
 //
-//   text | cached drafts           which models have a row for each position, and which model drew
-//                                  each draft
-//   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next
-//                                  row;
-//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the tokens after
-//                                  them. Then every
-//   row 1: x x x x                 model has rows for e f g, and these are verified.
-//   row 2: . . . .
+//   text | cached drafts     which models have a row (x) for each position, and who drew the drafts
+//   abcd | e f g h           model 0 drew e f g; model 1 scored them and drew h from its next row
+//   row 0: x x x .
+//   row 1: x x x x           model 2 comes next: it scores e f g h and draws the tokens after them
+//   row 2: . . . .           then every model has rows for e f g, and these are verified
 //
 // A turn has three parts. (1) The model for this turn is the first that has no row for the first
 // cached token. It scores all cached tokens in one call. (2) The tokens for which every model has a

@@ -237,24 +237,21 @@ struct draft_forecast {
 // Decides, token by token, whether to draft on, and which of several drafters proposes the token.
 // For each round
 //   c.begin();
-//   while (g < most) {                            // ask the drafters k = 0, 1, ... in turn, until
-//                                                 one is kept
-//     if (!c.another(k)) continue with the next;  // is a row of drafter k worth its cost, before
-//                                                 it is known?
-//     make the row;                               // if there is none, continue with the next
-//     if (!c.keep(k, confidence)) continue with the next;  // the row is known now: draft from it?
-//     draw token g from the row, g += 1;          // if no drafter was kept, the draft ends
+//   while (g < most) {                     // drafters k = 0, 1, ... in turn, until one is kept
+//     if (!c.another(k)) next k;           // is a row of drafter k worth its cost, not known yet?
+//     make the row;                        // if there is none: next k
+//     if (!c.keep(k, confidence)) next k;  // the row is known now: draft from it?
+//     draw token g from the row, g += 1;   // if no drafter was kept, the draft ends
 //   }
-//   verify; c.observe(acceptances of the g drafted positions, tokens emitted,
-//                     rows asked of each drafter);
+//   verify;
+//   c.observe(acceptances of the g drafted positions, tokens emitted, rows asked of each drafter);
 // speculative_round (decode/speculative.hpp) calls it in this way.
 //
 // With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next
 // row, and m_d the mean over the rows seen as if they were at depth d, drafting n more tokens is
 // worth
-//   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1)) - rho (scoring(g + n) -
-//                                                                               scoring(g) + (n -
-//                                                                               1) row)
+//   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1))
+//                        - rho (scoring(g + n) - scoring(g) + (n - 1) row)
 // tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule
 // above. It needs the row, which costs a draft step, so it is split into two tests. `another`,
 // before the step, averages over the rows seen: E max(0, worth(R, a)) >= rho row. `keep`, after the

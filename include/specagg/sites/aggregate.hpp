@@ -3,11 +3,9 @@
 // drafts from its own documents. One of them makes a token of exactly that law from both drafts.
 // Liu et al. 2025 (arXiv:2504.11197).
 //
-//   h^s = ln sum_d e^R(d)           over the documents d of site s; R is their relevance to the
-//                                   text, in nats
-//   p^s = sum_d softmax_d(R) p(.|d)                                    the site's row, from which
-//                                                                      it drafts
-//   pi  = eta^l p^l + eta^r p^r,  ln eta = log_softmax(h^l, h^r)       the law of the text (eq. 4)
+//   h^s = ln sum_d e^R(d)            over the documents d of site s; R: relevance to the text, nats
+//   p^s = sum_d softmax_d(R) p(.|d)  the site's row, from which it drafts
+//   pi  = eta^l p^l + eta^r p^r      the law of the text (eq. 4);  ln eta = log_softmax(h^l, h^r)
 //
 // Relevances may be computed once (static weights) or again at every token (dynamic). If dynamic, h
 // is sent with each draft.

@@ -34,9 +34,10 @@ namespace cpu {
 struct layer_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
-    // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
+    // rows x cols: q [heads * head_dim, dim], k and v [kv_heads * head_dim, dim],
+    // output [dim, heads * head_dim], gate and up [ffn, dim], down [dim, ffn]
     matrix q, k, v, output, gate, up, down;
-  };  // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
+  };
   gguf_file file;  // keeps the mapped memory
   // context: the positions that the model was trained for. The others are numbers of floats, heads
   // or tokens.

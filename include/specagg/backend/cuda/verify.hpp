@@ -4,8 +4,7 @@
 // depend on the batch, its order, or how it is divided among thread blocks.
 //
 //   logits --(first kernel: one read of every row)--> factors
-//          --(second: the verifier, a cluster for each request)-->
-//   verdicts and tokens
+//   factors --(second: the verifier, a cluster for each request)--> verdicts and tokens
 #pragma once
 #include <cuda_runtime.h>
 
