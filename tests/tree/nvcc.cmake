@@ -25,6 +25,13 @@ function(specagg_nvcc_understands source)  # and flags
 endfunction()
 specagg_nvcc_understands(tests/cuda/llama.test.cpp)  # the CPU backend
 specagg_nvcc_understands(tests/cuda/verify.match.test.cpp -DPART=1)  # policies of the catalogue
+if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another name
+  file(CONFIGURE OUTPUT ${tree}/isa/name.cu
+    CONTENT "#include <specagg/config.hpp>\nname: SPECAGG_STRING(SPECAGG_BUILD_)\n")
+  add_test(NAME "isa: nvcc's functions have names of their own" COMMAND ${nvcc} -E ${tree}/isa/name.cu)
+  set_tests_properties("isa: nvcc's functions have names of their own" PROPERTIES
+    PASS_REGULAR_EXPRESSION "name: \"scalar_cuda\"")
+endif()
 if(NOT all)
   # the rest is tested by `make test-all`
 elseif(SPECAGG_nvcc)
