@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../../tools/cli/draft_watch.hpp"
+#include "../tools/cli/draft_watch.hpp"
 
 #include <algorithm>
 #include <cmath>
