@@ -229,7 +229,7 @@ TEST_CASE("a round calls the target once, and the draft model once for each toke
   CHECK((reading > 0 && reading < 12));
   CHECK(together_round(now, work, pool) == 12);
   const std::vector<std::pair<bool, std::size_t>> expected = {
-      {false, 12}, {false, 12}, {false, 12}, {false, reading}, {true, 12}};
+      {false, 12}, {false, 12}, {false, 12}, {true, 12}, {false, reading}};
   CHECK(counted::calls == expected);
   CHECK(together_round({}, work, pool) == 0);
   CHECK(counted::calls == expected);
@@ -408,6 +408,98 @@ TEST_CASE(
     texts(fixed_draft_length(), threads);
     texts(plan::draft_length_controller({1, 0.2, 0.1}), threads);
   }
+}
+
+namespace {
+
+// A drafter whose row depends on how much the target has read, as a draft head's does.
+struct watching {
+  using row_type = processed_row<float>;
+  toy_source<float>* target;
+  std::vector<float> logits = std::vector<float>(7 * 40);
+  std::size_t vocab_size() const { return 40; }
+  std::size_t position() const { return 0; }
+  status rollback(std::size_t) { return status::ok; }
+  template <class P>
+  status next(const draft_position& at, P&, row_type& row, double& confidence) {
+    const auto own = std::span(logits).subspan(at.drafted * 40, 40);
+    for (std::size_t v = 0; v < 40; ++v)
+      own[v] = 0.3f * float((v * 7 + target->position() * 5 + std::size_t(at.tokens.back())) % 11);
+    row = row_type(own, {});
+    confidence = 0;
+    return row.normalise(at.confidence);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("drafters that watch the target see as much of it in shared rounds as alone") {
+  struct one {
+    toy_source<float> target{40, 7, 2, 6, 100};
+    watching drafter{&target};
+    decode_options how;
+    std::vector<token_id> memory = std::vector<token_id>(60, 1);
+    text t{memory, 3};
+    random_streams random;
+    policies policy;
+    drafting_workspace<float, watching::row_type> work;
+    together_text<watching, toy_source<float>, policies, random_streams> shared;
+    explicit one(std::size_t i)
+        : how{.gamma = i % 5},
+          random(i),
+          policy(i % 3 ? policies(ensemble{0.4}) : token_v3{0.3}),
+          work(40, how),
+          shared{t, 40, drafter, target, policy, random, how, work} {}
+  };
+  std::vector<std::unique_ptr<one>> all;
+  std::vector<decltype(one::shared)*> now;
+  for (std::size_t i = 0; i < 20; ++i) {
+    all.push_back(std::make_unique<one>(i));
+    now.push_back(&all.back()->shared);
+  }
+  together_workspace<decltype(one::shared)> work;
+  while (together_round(now, work) > 0) {
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    one alone(i);
+    REQUIRE(speculative_decode(alone.t, 40, alone.drafter, alone.target, alone.policy, alone.random,
+                               alone.how, alone.work) == status::ok);
+    CHECK((all[i]->t.size == 43 && all[i]->memory == alone.memory));
+  }
+}
+
+TEST_CASE("where accept of one text throws, the others keep their limits and their end") {
+  struct throws_once {
+    bool* armed;
+    bool operator()(const emission&) const {
+      if (armed && std::exchange(*armed, false)) throw std::runtime_error("accept");
+      return true;
+    }
+  };
+  using one_type = together_text<model_drafter<toy_source<float>>, toy_source<float>, lossless,
+                                 random_streams, no_processor, throws_once>;
+  struct one {
+    toy_source<float> draft{8, 3, 2, 6, 100}, target{8, 3, 2, 6, 100};  // accepts everything
+    decode_options how{.gamma = 3};
+    speculative_workspace<float> work{8, how};
+    model_drafter<toy_source<float>> drafter{draft, work.draft_logits};
+    std::vector<token_id> memory = std::vector<token_id>(60, 1);
+    text t{memory, 2};
+    random_streams random{5};
+    lossless policy;
+    one_type shared;
+    explicit one(bool* armed)
+        : shared{t, 10, drafter, target, policy, random, how, work, {}, throws_once{armed}} {}
+  };
+  bool armed = true;
+  one a(&armed), b(nullptr);
+  const std::vector<one_type*> both = {&a.shared, &b.shared};
+  together_workspace<one_type> work;
+  CHECK_THROWS_AS(together_round(both, work), std::runtime_error);
+  CHECK((a.t.size == 2 + 10 - a.shared.most && b.t.size == 2 + 10 - b.shared.most));
+  while (together_round(both, work) > 0) {
+  }
+  CHECK((a.t.size == 12 && b.t.size == 12 && a.memory == b.memory));
 }
 
 TEST_CASE("drafters without a model share rounds, too") {

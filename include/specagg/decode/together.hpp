@@ -119,11 +119,14 @@ class together_workspace {
         for (round& r : rounds_) r.limit(load.most / rounds_.size());
       draft(decides);
       score();
+      ask_bonus_rows();
       verify(pool, decides);
       for (round& r : rounds_)
         if (r.result.why == status::ok) r.commit();
     }
-    for (std::size_t i = 0; i < rounds_.size(); ++i) end(*texts_[i], rounds_[i]);
+    for (std::size_t i = 0; i < rounds_.size(); ++i) settle(*texts_[i], rounds_[i]);
+    for (std::size_t i = 0; i < rounds_.size(); ++i)
+      if (ended_by(*texts_[i], rounds_[i], texts_[i]->accept)) texts_[i]->ended = true;
     return std::size_t(
         std::count_if(texts.begin(), texts.end(), [](Text* t) { return !t->ended; }));
   }
@@ -167,7 +170,10 @@ class together_workspace {
     }
     for (round& r : rounds_)
       if (r.result.draft_why == status::stopped) fail(r, status::stopped);
-    // the row that a policy may need for the bonus token
+  }
+  // The rows that policies may need for the bonus tokens: after scoring, as in a round alone, for a
+  // head's row may depend on what the target has read.
+  void ask_bonus_rows() {
     call_drafters([](round& r) {
       return r.result.why == status::ok && !r.has_row && r.tried == 0 &&
              detail::needs_draft(r.policy);
@@ -180,17 +186,17 @@ class together_workspace {
     if constexpr (draft_model::there) {
       auto& calls = calls_of_drafters_;
       calls.clear();
-      called_.clear();
+      asked_.clear();
       addition<typename draft_model::type> call;
       for (round& r : rounds_)
         if (wanted(r) && r.drafter.call(r.position(), call)) {
           calls.push_back(call);
-          called_.push_back(&r);
+          asked_.push_back(&r);
         }
       // Where it fails, the drafter's next() finds out why.
       (void)specagg::extend_all(std::span(calls));
       for (std::size_t i = 0; i < calls.size(); ++i)
-        called_[i]->computed = calls[i].why == status::ok;
+        asked_[i]->computed = calls[i].why == status::ok;
     }
   }
 
@@ -250,25 +256,29 @@ class together_workspace {
     r.result = {.why = why, .draft_why = r.result.draft_why};
   }
 
-  // As decode_rounds.
-  void end(Text& t, round& r) {
+  // As decode_rounds, in two steps, since accept() may throw: then the texts after that one keep
+  // what the round has emitted, and their accept is not told of it.
+  void settle(Text& t, round& r) {
     t.result = r.result;
     t.why = r.result.why;
+    t.most -= r.result.emitted;
+    accept_all all;
+    t.ended = ended_by(t, r, all) || t.why != status::ok || t.most == 0;
+  }
+  template <class Accept>
+  bool ended_by(Text& t, round& r, Accept& accept) {
     const auto cut = [&](std::size_t n) {
       return specagg::truncate(t.written, n, t.processor, t.drafter, t.target_model);
     };
-    t.ended = detail::ends_text(std::span(t.work.emissions).first(r.result.emitted), r.start,
-                                t.options.end_of_text, cut, t.accept, t.why) ||
-              t.why != status::ok;
-    t.most -= r.result.emitted;
-    t.ended = t.ended || t.most == 0;
+    return detail::ends_text(std::span(t.work.emissions).first(r.result.emitted), r.start,
+                             t.options.end_of_text, cut, accept, t.why);
   }
 
   std::vector<round> rounds_;
   std::vector<Text*> texts_;  // of the rounds
   std::vector<addition<typename draft_model::type>> calls_of_drafters_;
   std::vector<addition<typename Text::model_type>> calls_;
-  std::vector<round*> called_;  // of the last call
+  std::vector<round*> asked_, called_;  // of the last call of the drafters, and of the target
   std::vector<verdict> verdicts_;
   std::vector<double> scratch_;
 };

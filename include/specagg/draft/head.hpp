@@ -65,9 +65,10 @@ concept TreeDraftHead = DraftHead<H> && requires(H& h, const H& c, std::span<con
 //     a rule that reads the draft's row ends there, so give it a prompt of two tokens, all but the
 //     last of them read by the target.
 // So a row is a function of the tokens and of how many of them the target has read. That changes
-// between rounds alone: a lossless law is the target's; for a rule that reads the draft, q is the
-// row of a head that knows the states up to the beginning of the round. The constructor allocates
-// all memory but that for trees.
+// between rounds, and before the row for the bonus token: a lossless law is the target's; for a
+// policy that reads the draft, q is the row of a head that knows the states up to the beginning of
+// the round, and for the bonus token all that the target has read. The constructor allocates all
+// memory but that for trees.
 template <DraftHead H, HiddenSource M>
 class head_source {
  public:
