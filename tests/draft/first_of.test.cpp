@@ -95,6 +95,23 @@ TEST_CASE(
   CHECK(of_model < drafted / 2);
   CHECK(d.misuses + m.misuses == 0);
 }
+TEST_CASE("a row that was not worth a token will do for the bonus where a later drafter has none") {
+  source d(20, 5, 1), m(20, 5, 1, 3);
+  std::vector<double> logits(5 * 20);
+  lookup last(20, 300);
+  model_draft first(d, logits);
+  first_of drafter(first, last);
+  std::vector<token_id> buffer{1, 2};
+  buffer.resize(120);
+  text t{buffer, 2};
+  drafting_workspace<double, decltype(drafter)::row_type> work(20, {.gamma = 4});
+  random_streams chooser(1);
+  // A row of the model costs more than it is worth.
+  plan::draft_length_controller length({1, 0.3, 0.2, 0, {0.0}}, 2);
+  CHECK(speculative_decode(t, 100, drafter, m, ensemble{0.4}, chooser, {}, work, {}, {}, {},
+                           token_verifier(), length) == status::ok);
+  CHECK(t.size == 102);
+}
 TEST_CASE(
     "where both have nothing the last one's status is reported; different vocabularies are "
     "refused") {

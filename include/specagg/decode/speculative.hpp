@@ -199,9 +199,10 @@ struct speculation {
     ++tried;
     result.draft_why = one.next(position(), processor, row, confidence);
     computed = false;
-    has_row = result.draft_why == status::ok;
-    if (has_row) work.draft_rows[result.drafted] = row;
-    return has_row;
+    const bool has = result.draft_why == status::ok;
+    if (has) work.draft_rows[result.drafted] = row;
+    has_row = has_row || has;  // one that was not worth a token will do for the bonus
+    return has;
   }
 
   draft_position position() const {
