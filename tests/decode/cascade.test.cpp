@@ -186,6 +186,13 @@ TEST_CASE("a rule that mixes instead of deferring is refused by the sequential c
   CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
   CHECK(t.size == 1);
+  using either = any_of<chow, chow_log>;
+  CHECK(sequential_decode(t, 3, d, m, checked{chow{0.3}}, chooser, {}, work) == status::ok);
+  CHECK(sequential_decode(t, 3, d, m, either(chow_log{0.3}), chooser, {}, work) == status::ok);
+  t.size = 1;
+  (void)d.rollback(0);
+  (void)m.rollback(0);
+  m.calls = 0;
   CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, {}, work, none, keep_all) ==
         status::ok);
   CHECK(m.calls == 9);

@@ -45,6 +45,7 @@ struct any_of {
   static constexpr bool reads_draft = (specagg::reads_draft<Rules> || ...);
   static constexpr bool reads_confidence = (specagg::reads_confidence<Rules> || ...);
   static constexpr bool reads_ids = (specagg::reads_ids<Rules> || ...);
+  static constexpr bool decides_by_draft = (specagg::decides_by_draft<Rules> && ...);
   static constexpr std::size_t models = std::max({models_of<Rules>...});
   static_assert(((models_of<Rules> == models) && ...),
                 "specagg: the rules of any_of combine different numbers of models");

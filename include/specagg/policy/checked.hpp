@@ -26,6 +26,7 @@ struct checked {
   static constexpr bool reads_draft = specagg::reads_draft<Policy>;
   static constexpr bool reads_confidence = specagg::reads_confidence<Policy>;
   static constexpr bool reads_ids = specagg::reads_ids<Policy>;
+  static constexpr bool decides_by_draft = specagg::decides_by_draft<Policy>;
   static constexpr bool unanimous = is_unanimous<Policy>;
   static constexpr std::size_t models = models_of<Policy>;
   constexpr bool valid() const { return specagg::valid(policy); }

@@ -30,7 +30,7 @@ struct raw_logits_verifier : V {
 
   template <class Q, class P, class Policy, class C>
     requires is_raw_logits<Policy>
-  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& raw, C& chooser,
+  verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows, const Policy& raw, C&& chooser,
                  std::span<emission> out, std::span<double> scratch,
                  std::span<draft_acceptance> acceptances = {}) const {
     using row = processed_row<T>;

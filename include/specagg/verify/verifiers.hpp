@@ -63,14 +63,15 @@ struct coupled_verifier {
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return false; }
   shared_noise noise;
   template <Row R, class C>
-  token_id propose(R& q, std::uint32_t start, std::size_t j, C&, std::span<double>) const {
+  token_id propose(R& q, std::uint32_t start, std::size_t j, C&&, std::span<double>) const {
     return q.normalise() == status::ok ? specagg::race(q, noise, std::uint32_t(start + j))
                                        : no_token;
   }
   template <class Q, class P, class Policy, class C>
-  SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,
-                                  C&, std::span<emission> out, std::span<double>,
-                                  std::span<draft_acceptance> acceptances) const {
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows,
+                                  const Policy& policy, C&&, std::span<emission> out,
+                                  std::span<double>,
+                                  std::span<draft_acceptance> acceptances = {}) const {
     const verdict v =
         specagg::verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
     for (std::size_t j = 0; j < acceptances.size(); ++j)
