@@ -207,7 +207,7 @@
 
 // What else makes other code of the same functions has a part in the namespace's name, so one
 // program may have both: a build without NDEBUG checks more; nvcc has other vectors than g++, in
-// host code, too; AVX-512 without all of its parts above works on registers of 256 bits.
+// host code, too; a part of an instruction set is not used here, but by the compiler.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define SPECAGG_CHECKS_LAWS 0
 #define SPECAGG_CHECKED_
@@ -232,6 +232,10 @@
 #endif
 #if defined(__AVX512F__) && SPECAGG_ISA_ID != 3
 #define SPECAGG_PARTLY_ _avx512f
+#elif defined(__AVX2__) && SPECAGG_ISA_ID < 2
+#define SPECAGG_PARTLY_ _avx2
+#elif defined(__SSE4_1__) && !defined(__AVX__)
+#define SPECAGG_PARTLY_ _sse4
 #else
 #define SPECAGG_PARTLY_
 #endif

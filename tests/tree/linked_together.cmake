@@ -8,9 +8,11 @@ endif()
 set(fast "-ffast-math -DSPECAGG_ALLOW_FAST_MATH")
 list(GET isas -1 built_isa)
 set(partly)
+set(parts_of_x86)
 if("avx2" IN_LIST isas)
   set(built_isa avx2)
   set(partly "-DNDEBUG -mavx512f")
+  set(parts_of_x86 -msse4.2 -mavx -mavx2)
 endif()
 foreach(compiler IN LISTS one_or_all)
   set(objects)
@@ -29,7 +31,8 @@ foreach(compiler IN LISTS one_or_all)
     ! nm -C \"$@\" | grep -E ' [WVu] specagg::(draft|draft_tree|end_tokens|emission|sampling|verdict|tree_\\w+)::'"
     bash ${objects})
 
-  # One instruction set, built otherwise: the linker would merge functions of one name, so there may be none.
+  # One instruction set, built otherwise, and what the compiler alone makes more of: the linker would merge functions of
+  # one name, so there may be none.
   set(apart)
   foreach(way IN ITEMS "" -DNDEBUG "-DNDEBUG -DSPECAGG_COMPILE_FAST" "${fast}" "-DNDEBUG ${fast}"
       "-DNDEBUG -DSPECAGG_COMPILE_FAST ${fast}" ${partly})
@@ -37,6 +40,12 @@ foreach(compiler IN LISTS one_or_all)
     separate_arguments(flags UNIX_COMMAND "${way}")
     specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 ${SPECAGG_FLAGS_${built_isa}}
       ${flags} -DPART=part)
+    list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
+  endforeach()
+  foreach(more IN ITEMS "" ${parts_of_x86})
+    string(MAKE_C_IDENTIFIER "sse2${more}" name)
+    specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 -DNDEBUG ${SPECAGG_FLAGS_sse2}
+      ${more} -DPART=part)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
   endforeach()
   add_test(NAME "isa: parts built otherwise share no function, ${compiler}" COMMAND bash -c "
