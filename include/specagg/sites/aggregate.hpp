@@ -184,10 +184,11 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   using RowL = decltype(l);
   using RowR = decltype(r);
-  const sampled x =
-      site_l.coin({stream::side, position, 0}, gamma_l, 1)
-          ? sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position, site_l, scratch)
-          : sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position, site_r, scratch);
+  const sampled x = site_l.coin({stream::side, position, 0}, gamma_l, 1)
+                        ? specagg::sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position,
+                                          site_l, scratch)
+                        : specagg::sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position,
+                                          site_r, scratch);
   return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token,
           x.why};
 }
@@ -204,7 +205,7 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
   auto r = specagg::as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
-  const token_id x = race(rows, eta.law().bind(rows), noise, position).token;
+  const token_id x = specagg::race(rows, eta.law().bind(rows), noise, position).token;
   if (x == no_token) return {.why = status::undefined_target};
   return {x, x == x_l, x == x_r, status::ok};
 }

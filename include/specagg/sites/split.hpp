@@ -125,10 +125,10 @@ template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
   const coded_row<T> coded =
-      encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
+      specagg::encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
   if (coded.why != status::ok) return coded.why;
-  const status s =
-      detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  const status s = detail::draft_next(
+      work, specagg::draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
   if (s == status::ok) {
     work.used += coded.bytes;
     work.up.rows = std::span(work.bytes).first(work.used);
@@ -144,7 +144,7 @@ status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser)
   if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
   if (const status s = row.normalise(); s != status::ok) return s;
   const std::size_t g = work.up.drafted.tokens.size();
-  const token_id y = draw(row, detail::draft_moment(work), chooser, work.scratch);
+  const token_id y = specagg::draw(row, detail::draft_moment(work), chooser, work.scratch);
   const status s = detail::draft_next(work, y);
   if (s != status::ok) return s;
   work.probabilities[g] = row[std::size_t(y)];
@@ -252,7 +252,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
     coded_row<T> p;
     const status s = detail::with_row_at(p_rows, j, [&](const auto& p_row) {
-      p = encode(codec, p_row, work.bytes, work.ids, work.mass);
+      p = specagg::encode(codec, p_row, work.bytes, work.ids, work.mass);
       return p.why;
     });
     if (s != status::ok) return fail(s);
@@ -263,7 +263,8 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
       if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
     }
     if (j == g || d.e.why != status::ok) {
-      down.token = draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
+      down.token =
+          specagg::draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
       return down;
     }
     d.w = double(p.row[std::size_t(drafted.tokens[j])]);
@@ -284,7 +285,7 @@ status draft_shared(split_workspace<T>& work, const D& distribution, const share
   auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
   if (const status s = row.normalise(); s != status::ok) return s;
-  return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));
+  return detail::draft_next(work, specagg::race(row, noise, detail::draft_moment(work).position));
 }
 // Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
 // target alone.
