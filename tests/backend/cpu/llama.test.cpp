@@ -352,6 +352,7 @@ TEST_CASE("a copy of a session with a tree has the tree, too, and neither distur
     REQUIRE(model.extend_tree(nodes, parents, rows) == status::ok);
     llama copy(model), other(weights);
     CHECK((copy.position() == size + 5 && std::ranges::equal(copy.tokens(), context)));
+    CHECK((copy.adopt(copy) == status::ok && copy.position() == size + 5));
     CHECK(same_bits(copy.node_hidden(4), model.node_hidden(4)));
     CHECK(copy.extend(some_tokens(1, vocab), {}) == status::invalid_parameter);  // end it first
     REQUIRE(other.extend_tree(nodes, parents, {}) == status::ok);

@@ -67,6 +67,7 @@ class sequence {
   // hidden states, and computes nothing. context_full: nothing has changed.
   status adopt(const sequence& other) {
     if (other.position_ > capacity_) return status::context_full;
+    if (&other == this) return status::ok;
     tree_paths tree = other.tree_;
     tree_ = std::move(tree);
     tree_begin_ = other.tree_begin_;
