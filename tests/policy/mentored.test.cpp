@@ -39,6 +39,17 @@ TEST_CASE("mentored decoding of two tokens spends its budget as the closed form 
     CHECK(pi[1] == Approx(1 - x).margin(1e-12));
   }
 }
+TEST_CASE("a budget that is nearly nothing is kept to 2e-15, and pi is a law") {
+  numbers n(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    const row q = random_row(n, 2 + n.below(60)), p = random_row(n, q.size());
+    for (const double kl : {1e-18, 1e-15, 1e-12, 1e-9}) {
+      const row pi = target_law(mentored{kl}, q, p);
+      REQUIRE(pi.size() == q.size());
+      CHECK(divergence(p, pi) < kl + 2e-15);
+    }
+  }
+}
 TEST_CASE("without a budget mentored decoding is lossless, also where the rows are nearly equal") {
   numbers n(3);
   for (int trial = 0; trial < 200; ++trial) {
