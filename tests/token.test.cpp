@@ -15,7 +15,7 @@ TEST_CASE("every status has a name of its own, and a value that is none has the 
   }
   CHECK(names.size() == static_cast<std::size_t>(specagg::status::rollback_refused) + 1);
   CHECK(names.count("unknown") == 0);
-  CHECK(specagg::name(static_cast<specagg::status>(255)) == "unknown");
+  CHECK(std::string_view(specagg::name(static_cast<specagg::status>(255))) == "unknown");
 }
 
 TEST_CASE("a text ends with no token, with one, or with any of several") {
