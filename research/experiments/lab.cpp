@@ -20,7 +20,7 @@ world bundled(const settings& how) {
           how.quick ? std::size_t(16) : 128,
           [weights](const std::string& text) {
             return cpu::tokenizer(weights->of("target")->file)
-                .encode(cli::read_text(SPECAGG_MODELS "/../text/" + text + "/test.txt"));
+                .encode(cli::read_text(SPECAGG_MODELS "/../research/text/" + text + "/test.txt"));
           },
           [weights](const std::vector<std::string>& models) {
             readers all;

@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   for (const char* m : {"draft", "target", "bard", "bible"})
     inputs.push_back(std::string(SPECAGG_MODELS "/") + m + ".gguf");
   for (const std::string& t : experiments::texts)
-    inputs.push_back(SPECAGG_MODELS "/../text/" + t + "/test.txt");
+    inputs.push_back(SPECAGG_MODELS "/../research/text/" + t + "/test.txt");
   return experiments::program(argc, argv, "specagg-experiments",
                               "The papers' experiments with the bundled models: a CSV file for "
                               "each part",

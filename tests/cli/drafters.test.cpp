@@ -20,7 +20,7 @@ const std::string models = SPECAGG_MODELS;
 const std::string draft = models + "/draft.gguf";
 
 std::vector<std::string> prompts() {
-  std::ifstream file(models + "/../prompts.txt");
+  std::ifstream file(models + "/../research/prompts.txt");
   std::vector<std::string> all;
   for (std::string line; std::getline(file, line);) all.push_back(line);
   REQUIRE(all.size() == 20);
@@ -61,7 +61,7 @@ TEST_CASE(
       CHECK(generated(common + "--draft " + who)["tokens"] == alone["tokens"]);
     CHECK(generated(common + "--draft lookup --gamma auto")["tokens"] == alone["tokens"]);
     CHECK(generated(common + "--draft lookup,counts," + draft + " --gamma auto --lookup " + models +
-                    "/../prompts.txt")["tokens"] == alone["tokens"]);
+                    "/../research/prompts.txt")["tokens"] == alone["tokens"]);
   }
   std::printf(
       "lookup drafts of 4: %zu of 60 texts differ; %zu of %zu drafted tokens accepted, %zu target "
@@ -196,6 +196,6 @@ TEST_CASE("what does not fit lookup and counts is refused in one line that says 
   refuses("generate --draft counts,/nowhere.gguf", {"/nowhere.gguf"});
   refuses("generate --draft lookup,/nowhere.gguf", {"/nowhere.gguf"});
   refuses("generate --draft lookup --lookup /nowhere.txt", {"/nowhere.txt", "cannot be read"});
-  refuses("generate --lookup " + models + "/../prompts.txt",
+  refuses("generate --lookup " + models + "/../research/prompts.txt",
           {"--lookup", "--draft lookup", "--draft counts"});
 }

@@ -114,7 +114,7 @@ TEST_CASE("the same seed gives the same text, another seed another; threads chan
 TEST_CASE(
     "at temperature 0, lossless prints the text of the target alone, for 20 prompts of 200 "
     "tokens") {
-  const std::string text_file = models + "/../prompts.txt";
+  const std::string text_file = models + "/../research/prompts.txt";
   std::ifstream file(text_file);
   std::string prompt;
   int prompts = 0;

@@ -42,7 +42,7 @@ struct changed_head {
 
 TEST_CASE(
     "at temperature 0 drafts of a head change no text and no log-probability, on 1 and 2 threads") {
-  std::ifstream file(models + "/../prompts.txt");
+  std::ifstream file(models + "/../research/prompts.txt");
   std::string prompt;
   std::size_t drafted = 0, accepted = 0, calls = 0, tokens = 0;
   for (int n = 0; n < 6 && std::getline(file, prompt); ++n) {

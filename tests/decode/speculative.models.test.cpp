@@ -35,7 +35,7 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
   static const auto target_weights = open("/target.gguf"), draft_weights = open("/draft.gguf");
   static const cpu::tokenizer tokens(target_weights->file);
   cpu::llama draft_model(draft_weights), target_model(target_weights);
-  std::ifstream file(models + "/../prompts.txt");
+  std::ifstream file(models + "/../research/prompts.txt");
   spent all;
   std::uint32_t request = 0;
   for (std::string prompt; std::getline(file, prompt); ++request) {

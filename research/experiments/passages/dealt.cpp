@@ -9,7 +9,7 @@ namespace experiments {
 
 void dealt(const settings& how, table& out, const std::function<void(double)>& progress) {
   namespace fs = std::filesystem;
-  const std::string texts = SPECAGG_MODELS "/../text/";
+  const std::string texts = SPECAGG_MODELS "/../research/text/";
   std::string folder = (fs::temp_directory_path() / "specagg-XXXXXX").string();
   if (!mkdtemp(folder.data())) throw error(folder, "", "cannot be made");
   struct removed_in_the_end {

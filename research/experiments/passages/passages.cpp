@@ -40,7 +40,7 @@ constexpr std::array<const char*, 3> laws{"both", "device", "cloud"};
 
 const std::string model_file = SPECAGG_MODELS "/target.gguf";
 std::string text_file(const std::string& text, const char* which) {
-  return SPECAGG_MODELS "/../text/" + text + "/" + which + ".txt";
+  return SPECAGG_MODELS "/../research/text/" + text + "/" + which + ".txt";
 }
 
 // A site's documents: valid.txt in a folder where test.txt is not. It may go as soon as it is

@@ -36,7 +36,7 @@ fs::path model_file() {  // named, or where scripts/get-model puts it
                               : fs::path(set("HOME")) / ".cache" / "specagg";
   return folder / "SmolLM2-135M-Instruct.Q4_1.gguf";
 }
-const std::string script = SPECAGG_MODELS "/../experiments/passages/documents.py";
+const std::string script = SPECAGG_MODELS "/../research/experiments/passages/documents.py";
 
 struct question {
   std::string purpose, answer;
