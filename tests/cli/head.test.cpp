@@ -115,7 +115,8 @@ TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and dra
   std::size_t drafted = 0, accepted = 0;
   for (const std::string name : {"chat-02", "story-01"}) {
     const std::string common = "--chat --temperature 0 --max-tokens 64 --threads 2 --target " +
-                               file + " --prompt-file " + models + "/../prompts/" + name + ".txt ";
+                               file + " --prompt-file " + models + "/../research/prompts/" + name +
+                               ".txt ";
     const auto alone = generated(common + "--gamma 0");
     for (const std::string how : {"--gamma 2", "--tree 2,1 --propose top"}) {
       const auto j = generated(common + how + " --draft " + models + "/smollm2-head.gguf");

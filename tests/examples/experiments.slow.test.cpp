@@ -37,7 +37,7 @@ std::vector<place> places() {
         cpu::gguf_file::open(SPECAGG_MODELS + std::string(name)));
   };
   cpu::llama draft(open("/draft.gguf")), target(open("/target.gguf"));
-  std::ifstream file(SPECAGG_MODELS "/../text/shakespeare/test.txt", std::ios::binary);
+  std::ifstream file(SPECAGG_MODELS "/../research/text/shakespeare/test.txt", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto tokens = cpu::tokenizer(target.weights().file).encode(text.substr(0, 800));
   std::vector<place> all;

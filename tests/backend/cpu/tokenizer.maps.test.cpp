@@ -73,7 +73,8 @@ double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const s
 }
 std::vector<std::string> passages() {
   std::vector<std::string> all;
-  for (const char* name : {"/README.md", "/../research/prompts.txt", "/../research/text/README.md"}) {
+  for (const char* name :
+       {"/README.md", "/../research/prompts.txt", "/../research/text/README.md"}) {
     std::ifstream file(std::string(SPECAGG_MODELS) + name);
     std::stringstream text;
     text << file.rdbuf();
