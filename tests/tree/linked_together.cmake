@@ -43,7 +43,7 @@ foreach(compiler IN LISTS one_or_all)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
   endforeach()
   foreach(more IN ITEMS "" ${parts_of_x86})
-    string(MAKE_C_IDENTIFIER "sse2${more}" name)
+    string(MAKE_C_IDENTIFIER "part_sse2${more}" name)
     specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 -DNDEBUG ${SPECAGG_FLAGS_sse2}
       ${more} -DPART=part)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
