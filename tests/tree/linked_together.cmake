@@ -39,13 +39,13 @@ foreach(compiler IN LISTS one_or_all)
     string(MAKE_C_IDENTIFIER "part${way}" name)
     separate_arguments(flags UNIX_COMMAND "${way}")
     specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 ${SPECAGG_FLAGS_${built_isa}}
-      ${flags} -DPART=part)
+      ${flags} -DPART=part_apart)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
   endforeach()
   foreach(more IN ITEMS "" ${parts_of_x86})
     string(MAKE_C_IDENTIFIER "part_sse2${more}" name)
     specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 -DNDEBUG ${SPECAGG_FLAGS_sse2}
-      ${more} -DPART=part)
+      ${more} -DPART=part_apart)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
   endforeach()
   add_test(NAME "isa: parts built otherwise share no function, ${compiler}" COMMAND bash -c "
