@@ -11,7 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <specagg/decode/text.hpp>
+#include <specagg/text.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/rows/process.hpp>
 #include <string>
