@@ -9,7 +9,7 @@ SPECAGG_BEGIN
 // pi is the law of `lossy` with exact beta, with the alpha for which KL(p || pi) = kl. Bisection
 // finds alpha. Each step runs lossy's own iteration and one more sum: about 40 times the cost of a
 // lossy row. pi = q if KL(p || q) <= kl, and p if kl = 0. By rounding, KL(p || pi) may be 2e-15
-// more than kl with rows of doubles (rows of floats: 1e-6), and a smaller kl is not told from it.
+// more than kl with rows of doubles, and a smaller kl is not told from it. Floats round coarser.
 struct mentored {
   double kl = 0;
   static constexpr bool reads_confidence = false;
