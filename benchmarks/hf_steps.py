@@ -21,7 +21,7 @@ def matches(q_logits, p_logits, drafted, q=None):
 
 
 def step(q_logits, p_logits, drafted, q=None):
-    """One request, as published: the number of accepted tokens, and the token behind them."""
+    """One request, as published: the number of accepted tokens, and the token after them."""
     q, p, n = matches(q_logits, p_logits, drafted, q)
     n = int(n)
     last = p[:, n]

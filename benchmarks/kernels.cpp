@@ -170,7 +170,7 @@ void scalar_residual_draw(benchmark::State& state) {
 }
 void race_of_row(benchmark::State& state) {
   const auto p = normalised_row(logits(vocabulary));
-  const shared_noise noise(3);
+  const coupled_noise noise(3);
   std::uint32_t i = 0;
   time(state, 4 * vocabulary, [&] { return race(p, noise, ++i); });
 }

@@ -29,9 +29,9 @@ class numbers {
 };
 
 // Requests of gamma drafted tokens. The target's rows are bell-shaped logits of standard deviation
-// 2.5 (at V = 128,256 the likeliest token has some 3 %, ten thousand have nine tenths of the mass);
-// q = a p + (1 - a) p backwards, so that a draft from q is accepted with probability a or a little
-// more. `drafts` sets of tokens per request, drawn from q.
+// 2.5 (at V = 128,256 the most likely token has some 3 %, ten thousand have nine tenths of the
+// mass); q = a p + (1 - a) p backwards, so that a draft from q is accepted with probability a or a
+// little more. `drafts` sets of tokens per request, drawn from q.
 struct requests {
   static constexpr std::size_t drafts = 32;
   std::size_t count, gamma, vocabulary;

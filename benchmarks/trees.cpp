@@ -80,9 +80,9 @@ void accepted_tokens(std::size_t trees) {
               shape, kind, [&](const auto& x) { return m.row(x, true); },
               [&](const auto& x) { return m.row(x, false); }, chooser);
           std::vector<tree_node> nodes(t.paths.size());
-          std::vector<double> owed(shape.size() * m.V), sums(verify_scratch(m.V));
+          std::vector<double> residual(shape.size() * m.V), sums(verify_scratch(m.V));
           std::vector<emission> out(shape.size() + 1);
-          const tree_scratch<double> work{nodes, owed, sums};
+          const tree_scratch<double> work{nodes, residual, sums};
           const double a = double(
               verify_tree_recursive(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work)
                   .accepted);
@@ -148,7 +148,7 @@ void walks() {
       std::vector<double> sums(verify_scratch(V)), walk, floor, floor_of_target, down, visited,
           drawn;
       std::vector<tree_node> nodes(n + 1);
-      std::vector<float> owed(shape.size() * V);
+      std::vector<float> residual(shape.size() * V);
       std::vector<emission> out(shape.size() + 1);
       for (std::uint64_t round = 0; round < 40; ++round) {
         random_streams chooser(round);
@@ -180,7 +180,7 @@ void walks() {
         });
         const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1),
                               0};
-        const tree_scratch<float> work{nodes, owed, sums};
+        const tree_scratch<float> work{nodes, residual, sums};
         const auto fresh = [&] {
           for (std::size_t i = 0; i <= n; ++i) {
             rows[i] = softmax_row<float>(p[i]);

@@ -131,7 +131,7 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
         set_target_properties(${version} PROPERTIES ${property} "${value}")
       endif()
     endforeach()
-    # Options of a source come behind all others: the last -march counts.
+    # Options of a source come after all others: the last -march counts.
     set_source_files_properties(${folder}/${stem}.${isa}.cpp PROPERTIES
       COMPILE_OPTIONS "${least};${SPECAGG_FLAGS_${isa}};-fno-lto;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
     set_target_properties(${version} PROPERTIES POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF

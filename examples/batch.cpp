@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call verifies three requests: each has its own rule, sampling, seed and length of draft.
+// One call verifies three requests: each has its own policy, sampling, seed and length of draft.
 #include <specagg/decoders.hpp>
 
 #include <cstdio>
@@ -13,7 +13,7 @@ constexpr std::size_t V = 200, longest = 4;  // vocabulary; tokens of the longes
 const toy_source<float> small(V, 1, 2, /*spread=*/5), large(V, 1, 2, /*spread=*/9);
 
 struct request {
-  any_of<lossless, token_v3, ensemble> rule;  // the rules that a request may ask for
+  any_of<lossless, token_v3, ensemble> policy;  // the policies that a request may ask for
   sampling how;
   random_streams random;
   std::vector<token_id> text, drafted;
@@ -29,7 +29,7 @@ void draft_and_score(request& r, std::span<double> scratch) {
   for (std::size_t j = 0; j <= r.drafted.size(); ++j) {
     small.row(context, std::span(r.q).subspan(j * V, V));
     large.row(context, std::span(r.p).subspan(j * V, V));
-    if (j == r.drafted.size()) return;  // the bonus of a rule that reads the draft needs this row
+    if (j == r.drafted.size()) return;  // the bonus of a policy that reads the draft needs this row
     r.drafted[j] = draw_draft(r.rows(r.q)[j], start, j, r.random, scratch);
     context.push_back(r.drafted[j]);
   }
@@ -47,7 +47,7 @@ int main() {
   const auto to_verify = [&](std::size_t i) {
     request& r = requests[i];
     const draft drafted{r.drafted, std::uint32_t(r.text.size())};
-    return verification{drafted, r.rows(r.q), r.rows(r.p), r.rule, r.random, std::span(r.out)};
+    return verification{drafted, r.rows(r.q), r.rows(r.p), r.policy, r.random, std::span(r.out)};
   };
   verify_batch(to_verify, verdicts, scratch, block_verifier{});
   for (const verdict& v : verdicts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cascades: a rule says where the large model is needed. Sequential, oracle and speculative.
+// Cascades: a policy says where the large model is needed. Sequential, oracle and speculative.
 #include <specagg/decoders.hpp>
 
 #include <cstdio>
@@ -38,11 +38,11 @@ int main() {
   measure("oracle, opt", [&](text& t, auto& small, auto& large, auto& random) {
     return oracle_decode(t, most, small, large, opt{0.1}, random, options, work);
   });
-  const auto speculative = [&](const char* what, const auto& rule) {
+  const auto speculative = [&](const char* what, const auto& policy) {
     measure(what, [&](text& t, auto& small, auto& large, auto& random) {
       const decode_options how{.gamma = 4};
       speculative_workspace<float> memory(V, how);
-      return speculative_decode(t, most, small, large, rule, random, how, memory);
+      return speculative_decode(t, most, small, large, policy, random, how, memory);
     });
   };
   speculative("speculative, lossless", lossless{});

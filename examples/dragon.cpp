@@ -26,7 +26,7 @@ int main() {
   const auto weights = [&](auto&&) { return weigh_sites(device.h(), cloud.h()); };
   sites::independent_drafts<> drafts{random_streams(7, 0, 0), random_streams(7, 0, 1)};
   std::vector<token_id> buffer(201);
-  text t{buffer, 1};  // token 0, and what is written behind it
+  text t{buffer, 1};  // token 0, and what is written after it
   const dragon_options options;
   dragon_workspace<float> work(device.vocab_size(), options);
   agreement mean;

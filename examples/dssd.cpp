@@ -8,15 +8,15 @@ using namespace specagg;
 
 int main() {
   constexpr std::size_t V = 1000, gamma = 4;
-  const toy_source<float> model(V, 1, 2, 12);  // of the device; the edge's is a sharper one
+  const toy_source<float> model(V, 1, 2, 12);  // of the device; the server's is a sharper one
   std::vector<float> logits((gamma + 1) * V);
   const auto q_rows = rows_of_logits(logits, V);
   const auto p_rows = rows_of_logits(logits, V, {.temperature = 0.7});
 
-  const row_codec codec{.vocabulary = V};                            // what a row is in bytes
-  split_workspace<float> device(codec, gamma), edge(codec, gamma);   // DSSD
-  split_workspace<float> sender(codec, gamma), judge(codec, gamma);  // DSD: as many tokens
-  random_streams at_device(7), at_edge(7);
+  const row_codec codec{.vocabulary = V};                               // what a row is in bytes
+  split_workspace<float> device(codec, gamma), server(codec, gamma);    // DSSD
+  split_workspace<float> sender(codec, gamma), verifier(codec, gamma);  // DSD: as many tokens
+  random_streams at_device(7), at_server(7);
   std::vector<token_id> text{0};
   finished last;
   std::printf("round  accepted  DSSD up  down  DSD up  down\n");
@@ -34,8 +34,8 @@ int main() {
       if (draft_coded(sender, codec, row, at_device) != status::ok) return 1;
       text.push_back(device.up.drafted.tokens.back());
     }
-    const downlink down = verify_split(device.up, codec, p_rows, at_edge, edge);
-    const downlink rows = verify_coded(sender.up, codec, p_rows, at_edge, judge);
+    const downlink down = verify_split(device.up, codec, p_rows, at_server, server);
+    const downlink rows = verify_coded(sender.up, codec, p_rows, at_server, verifier);
     last = finish_round(down, device.up.drafted, codec, q_rows, at_device, device);
     if (last.why != status::ok || last.token != rows.token) return 1;  // one seed: equal tokens
     text.resize(start + down.accepted);

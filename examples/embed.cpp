@@ -17,7 +17,7 @@ int main() {
     target_logits[i] = float(i * 2654435761u % 1000) / 100;
     if (i < draft_logits.size()) draft_logits[i] = 0.98f * target_logits[i] + float(i % 7) / 1000;
   }
-  // A rule that reads the draft (ensemble, say) needs the draft's row gamma as well.
+  // A policy that reads the draft (ensemble, say) needs the draft's row gamma as well.
   const auto q_rows = specagg::rows_of_logits(draft_logits, V, how);
   const auto p_rows = specagg::rows_of_logits(target_logits, V, how);
 
@@ -31,7 +31,7 @@ int main() {
   for (std::size_t j = 0; j < gamma; ++j)
     drafted.push_back(draw_draft(q_rows[j], position, j, random, scratch));
 
-  // Verify. Rows are made when they are looked at: none behind the first rejection is read.
+  // Verify. Rows are made when they are looked at: none after the first rejection is read.
   specagg::emission out[gamma + 1];
   const auto verdict =
       specagg::verify_token({.tokens = drafted, .start = position, .end_of_text = 2}, q_rows,

@@ -19,7 +19,7 @@ int main() {
                 plan::expected_tokens(a, best.gamma), best.rate);
   }
 
-  std::printf("q on a device, p at an edge: gamma 4, V = 32000, 20 and 40 ms a step, 20 Mbit/s\n");
+  std::printf("q on a device, p at a server: gamma 4, V = 32000, 20 and 40 ms a step, 20 Mbit/s\n");
   const plan::split s{.gamma = 4, .vocabulary = 32000};
   const plan::link link{.rate_up = 20e3, .rate_down = 20e3, .ntt = 10};  // bits a ms; ms
   const auto report = [&](const char* protocol, const plan::traffic& t, double acceptance) {
@@ -31,7 +31,7 @@ int main() {
   report("DSD", plan::dsd_traffic(s), a);
   report("DSSD", plan::dssd_traffic(s, a), a);
   report("quantised", plan::quantised_traffic(s, plan::quantised_row_bits(32000, 8, 64)), a);
-  report("shared noise", plan::shared_noise_traffic(s), plan::least_coupled_acceptance(tv));
+  report("coupled", plan::coupled_traffic(s), plan::least_coupled_acceptance(tv));
 
   std::printf("Two sites that emit one law (DRAGON), each accepted with 0.85\n");
   for (const double c_r : {10.0, 30.0, 80.0}) {  // ms
@@ -48,11 +48,11 @@ int main() {
 // c = 0.02: gamma 12, 6.59 tokens a round, speed-up 4.45
 // c = 0.10: gamma  8, 5.59 tokens a round, speed-up 2.85
 // c = 0.90: gamma  0, 1.00 tokens a round, speed-up 1.00
-// q on a device, p at an edge: gamma 4, V = 32000, 20 and 40 ms a step, 20 Mbit/s
+// q on a device, p at a server: gamma 4, V = 32000, 20 and 40 ms a step, 20 Mbit/s
 // DSD          256016 bytes up,      8 down,  59.6 ms a token
 // DSSD             32 bytes up,  26491 down,  36.1 ms a token
 // quantised        84 bytes up,      8 down,  33.4 ms a token
-// shared noise     16 bytes up,      8 down,  40.4 ms a token
+// coupled          16 bytes up,      8 down,  40.4 ms a token
 // Two sites that emit one law (DRAGON), each accepted with 0.85
 // decoding in 30 and 10 ms, round trip 40: l aggregates, 30.6 ms a token
 // decoding in 30 and 30 ms, round trip 40: l aggregates, 36.0 ms a token

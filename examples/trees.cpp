@@ -14,7 +14,7 @@ constexpr std::size_t V = 50, most = 20000, n = 10000;
 
 // How often one of `children` tokens proposed after the text is accepted.
 double accepted(std::size_t children) {
-  std::vector<float> q_logits(V), p_logits(V), owed(V);
+  std::vector<float> q_logits(V), p_logits(V), residual(V);
   toy_source<float>(V, 1, 2, /*spread=*/5).row({}, q_logits);
   toy_source<float>(V, 1, 2, /*spread=*/9).row({}, p_logits);
   row q(q_logits), p(p_logits);
@@ -31,7 +31,7 @@ double accepted(std::size_t children) {
     emission out[2];
     const draft_tree tree{.tokens = tokens, .parents = parents, .bonus = false};
     sum += verify_tree(tree, laws, std::span(&q, 1), std::span(&p, 1), lossless{}, random, out,
-                       tree_scratch<float>{nodes, owed, scratch})
+                       tree_scratch<float>{nodes, residual, scratch})
                .accepted;
   }
   return double(sum) / double(n);

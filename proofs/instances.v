@@ -3,7 +3,7 @@
    and drafts of several tokens, all of their hypotheses hold. Each lemma is a main theorem with nothing left to
    assume. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules tree block decode propose cos unanimous exchange combiners.
+From specagg Require Import law token policies tree block decode propose cos unanimous exchange combiners.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.

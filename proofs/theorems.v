@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous exchange combiners tree block propose decode.
+From specagg Require Import law token policies unanimous exchange combiners tree block propose decode.
 From specagg Require Import counterexamples coupled cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
@@ -22,7 +22,7 @@ Print Assumptions verify_match_emits_pi.
 Check @verify_token_is_expectation.
 Print Assumptions verify_token_is_expectation.
 
-(* Rules: rules.v *)
+(* Policies: policies.v *)
 Check @target_if_law.
 Print Assumptions target_if_law.
 Check @mixture_law.
@@ -56,7 +56,7 @@ Print Assumptions ensemble_frontier.
 Check @lossy_frontier.
 Print Assumptions lossy_frontier.
 
-(* Shared noise: unanimous.v *)
+(* The Gumbel-max coupling: unanimous.v *)
 Check @unanimous_winner.
 Print Assumptions unanimous_winner.
 Check @wins_normalised.
@@ -144,7 +144,7 @@ Print Assumptions collaborative_decode_has_law.
 Check @collaborative_decode_probability.
 Print Assumptions collaborative_decode_probability.
 
-(* Shared noise and a memory: coupled.v *)
+(* The Gumbel-max coupling and a memory: coupled.v *)
 Check @remembers_verified_is_pi.
 Print Assumptions remembers_verified_is_pi.
 Check @history_is_pi.

@@ -44,12 +44,12 @@ ENGINE_OWN(draw_residual)
 ENGINE_OWN(draw_token)
 ENGINE_OWN(find_largest)
 ENGINE_OWN(fold_models)
-ENGINE_OWN(foreign)
+ENGINE_OWN(outside_support)
 ENGINE_OWN(inverse_transform)
 ENGINE_OWN(is_convex)
 ENGINE_OWN(is_masked)
-ENGINE_OWN(judge)
-ENGINE_OWN(keep)
+ENGINE_OWN(examine)
+ENGINE_OWN(rollback)
 ENGINE_OWN(keep_or_replace)
 ENGINE_OWN(keep_prefix)
 ENGINE_OWN(kept)
@@ -93,7 +93,7 @@ ENGINE_OWN(with_law_of)
 ENGINE_OWN(with_models)
 ENGINE_OWN(with_row)
 ENGINE_OWN(with_row_at)
-ENGINE_OWN(with_rule)
+ENGINE_OWN(with_chosen)
 ENGINE_OWN(with_target_law)
 ENGINE_OWN(without_token)
 #undef ENGINE_OWN
@@ -103,7 +103,7 @@ struct token_list {
   std::span<const token_id> held;
   operator std::span<const token_id>() const { return held; }
 };
-// A model, a processor, a rule, a chooser of random numbers and two callbacks, all the engine's.
+// A model, a processor, a policy, a chooser of random numbers and two callbacks, all the engine's.
 class model {
  public:
   using value_type = double;
@@ -150,13 +150,13 @@ struct processor {
     logits[0] -= T(tokens % 2);
   }
 };
-struct rule {
+struct policy {
   template <class Rows>
   auto bind(const Rows&) const {
     return [](auto at) { return (at.q + at.p) * 0.5; };
   }
 };
-struct combiner : rule {
+struct combiner : policy {
   static constexpr bool unanimous = true;
 };
 struct streams {
@@ -176,7 +176,7 @@ struct no_watch {
 
 }  // namespace engine
 
-TEST_CASE("decoders call their own functions, whatever an engine's are called") {
+TEST_CASE("decoders call their own functions, not an engine's of the same names") {
   constexpr std::size_t V = 4, most = 12;
   std::vector<specagg::token_id> buffer(32);
   engine::streams chooser;
@@ -193,17 +193,17 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
   const engine::no_watch watch;
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, {.gamma = 3},
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::policy{}, chooser, {.gamma = 3},
                                        work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, {.gamma = 3},
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::policy{}, chooser, {.gamma = 3},
                                        work, processor, accept, watch, specagg::block_verifier{});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::rule{}, chooser,
+    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::policy{}, chooser,
                                          {{2, 1}}, work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
@@ -215,13 +215,13 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
   check([&](specagg::text& t, engine::processor& processor) {
     const std::array<std::size_t, 2> shape{2, 1};
     specagg::tree_workspace<double> work(V, {.shape = shape});
-    return specagg::tree_decode(t, most, m[0], m[1], engine::rule{}, chooser,
+    return specagg::tree_decode(t, most, m[0], m[1], engine::policy{}, chooser,
                                 specagg::tree_options{shape}, work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::cascade_workspace<double> work(V, {.longest_run = most});
-    return specagg::oracle_decode(t, most, m[0], m[1], engine::rule{}, chooser, {}, work, processor,
-                                  accept);
+    return specagg::oracle_decode(t, most, m[0], m[1], engine::policy{}, chooser, {}, work,
+                                  processor, accept);
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::cascade_workspace<double> work(V, {.longest_run = most});
@@ -237,7 +237,7 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
                                        {.gamma = 3}, work, processor, accept, watch);
   });
 }
-TEST_CASE("verifiers call their own functions, whatever an engine's rows are") {
+TEST_CASE("verifiers call their own functions, with any rows of an engine") {
   using row = specagg::indexed_row<engine::table>;
   constexpr std::size_t V = 4;
   const engine::table q{{0.5, 0.25, 0.125, 0.125}}, p{{0.25, 0.25, 0.25, 0.25}};
@@ -250,7 +250,7 @@ TEST_CASE("verifiers call their own functions, whatever an engine's rows are") {
     REQUIRE(y != specagg::no_token);
     std::array<specagg::draft_acceptance, 1> acceptances;
     const auto v =
-        verifier.verify(specagg::draft{{&y, 1}, 3}, q_rows, p_rows, engine::rule{}, chooser,
+        verifier.verify(specagg::draft{{&y, 1}, 3}, q_rows, p_rows, engine::policy{}, chooser,
                         std::span<specagg::emission>(out), std::span<double>(scratch),
                         std::span<specagg::draft_acceptance>(acceptances));
     CHECK(v.why == specagg::status::ok);
@@ -263,10 +263,10 @@ TEST_CASE("verifiers call their own functions, whatever an engine's rows are") {
   REQUIRE(specagg::propose_children(specagg::proposal::greedy, q_rows[0], 1, 1, 3, chooser,
                                     std::span(tokens), std::span(laws).subspan(1), scratch) == 2);
   std::array<specagg::tree_node, 3> nodes;
-  std::array<double, V> owed;
+  std::array<double, V> residual;
   const auto v = specagg::verify_tree(specagg::draft_tree{tokens, parents, 3}, laws, q_rows, p_rows,
-                                      engine::rule{}, chooser, std::span<specagg::emission>(out),
-                                      specagg::tree_scratch<double>{nodes, owed, scratch});
+                                      engine::policy{}, chooser, std::span<specagg::emission>(out),
+                                      specagg::tree_scratch<double>{nodes, residual, scratch});
   CHECK(v.why == specagg::status::ok);
   CHECK(v.emitted > 0);
 }

@@ -9,7 +9,9 @@ TEST_CASE("an error is one line: input, place if there is one, reason") {
   CHECK(specagg::error("a.gguf", "", "the file is empty").what() ==
         std::string("a.gguf: the file is empty"));
 }
-TEST_CASE("an error stays one printable line whatever a file, a peer or a path has put into it") {
+TEST_CASE(
+    "an error stays one printable line with anything that a file, a peer or a path has put into "
+    "it") {
   const std::string hostile = "a\nspecagg: all is well\x1b[2J\xe2\x80\xae";
   CHECK(specagg::error(hostile, hostile, hostile).what() ==
         std::string(

@@ -281,7 +281,8 @@ TEST_CASE("races with noise of few bits have their laws, by enumeration, to the 
 }
 
 TEST_CASE(
-    "races with shared noise have their laws to a total variation of 1.2e-8, whatever the row") {
+    "races with the Gumbel-max coupling have their laws to a total variation of 1.2e-8, for any "
+    "row") {
   constexpr int cut = 8;
   static_assert(random_streams::rarest == ~std::uint32_t(0) - (~std::uint32_t(0) >> cut));
   double largest = 0, one_word = 0;
@@ -310,7 +311,7 @@ TEST_CASE(
     for (int i = 0; i < 500; ++i) geometric.push_back({std::pow(fall, i), 1});
     look(geometric);
   }
-  std::printf("shared noise: total variation at most %.3g; of one word a token it could be %.3g\n",
+  std::printf("coupled noise: total variation at most %.3g; of one word a token it could be %.3g\n",
               largest, one_word);
   CHECK(largest < 1.2e-8);
   CHECK(one_word > 1e-5);
@@ -372,7 +373,7 @@ TEST_CASE("tokens and positions share no noise, and noise shares nothing with th
   CHECK(made == 10000);
   // 32 bits: one pair is equal by chance with probability 1.2e-2, two with 7e-5
   CHECK(equal <= 1);
-  // the words behind the first uniforms of every other stream, and of the shared one's
+  // the words after the first uniforms of every other stream, and of the shared one's
   std::set<std::uint32_t> words;
   for (const stream use : every_stream)
     if (use != stream::shared)

@@ -47,9 +47,9 @@ TEST_CASE(
   const auto p = rows_of(gamma + 1, [&](std::size_t j) {
     return j % 2 ? processed_row<float>(other, how) : processed_row<float>(logits);
   });
-  const auto with = [&](const auto& verifier, const auto& rule) {
-    emitted +=
-        verifier.verify({.tokens = drafted}, q, p, rule, random, out, scratch, acceptances).emitted;
+  const auto with = [&](const auto& verifier, const auto& policy) {
+    emitted += verifier.verify({.tokens = drafted}, q, p, policy, random, out, scratch, acceptances)
+                   .emitted;
   };
   const auto with_all = [&](const auto& verifier) {
     with(verifier, lossless{});

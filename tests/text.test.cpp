@@ -69,9 +69,9 @@ TEST_CASE("a model that refuses to go back begins again") {
   stubborn model(V, 1);
   const std::vector<token_id> tokens{0, 1, 2};
   CHECK(model.extend(tokens, {}) == status::ok);
-  CHECK(keep(3, model) == status::ok);
+  CHECK(rollback(3, model) == status::ok);
   CHECK(model.position() == 3);
-  CHECK(keep(2, model) == status::ok);
+  CHECK(rollback(2, model) == status::ok);
   CHECK(model.position() == 0);
 }
 

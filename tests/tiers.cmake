@@ -34,7 +34,7 @@ set(SPECAGG_MORE
   "^backend/cpu/llama\\.(shapes|tiny)\\."
   # the loops of its threads
   "^thread_pool\\."
-  # every rule held as any other and checked, with every verifier and kind of number
+  # every policy held as any other and checked, with every verifier and kind of number
   "^policy/(any_of|checked)\\."
   "^audit/goodness_of_fit\\.bounds\\."
   # what a draft head is trained on
@@ -51,7 +51,7 @@ set(SPECAGG_MORE
   "^audit: simulated samplers at the detectable distance"
   "^cli: at temperature 0 drafts of lookup and counts change none of 20 texts"
   "^cli: every option of every command has an effect"
-  "^cli: plan prints numbers or refuses, whatever it is asked"
+  "^cli: plan prints numbers or refuses"
   "^cli: plan schedulers: on the protocol ours are not slower"
   "^plan: of two drafters it takes the one that is worth more")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles several test files as one. What a dozen files instantiate alike (rows, verifiers, rules) is then compiled
-# once. Each file stands in a namespace of its own, behind what all of them include, so two files may use one name:
+# Compiles several test files as one. What a dozen files instantiate alike (rows, verifiers, policies) is then compiled
+# once. Each file stands in a namespace of its own, after what all of them include, so two files may use one name:
 #
 #   #include <vector>                // every directive of a.test.cpp and of b.test.cpp up to its last #include
 #   namespace unit_draft_a {

@@ -221,7 +221,7 @@ template <class S, class Verifier>
 class inputs {
  public:
   inputs(const shape& s, const Verifier& verifier) : shape_(s), rows_(rows(copies() * 2 * half())) {
-    constexpr bool couples = shares_noise<Verifier>;
+    constexpr bool couples = is_coupled<Verifier>;
     const std::size_t drafted = s.requests * s.gamma;
     for (std::size_t c = 0; c < copies(); ++c) {
       launch(fill_rows<S>, small ? 2 : 8 * device().processors, nullptr, draft(c), target(c),

@@ -56,16 +56,16 @@ constexpr bool in_part(int k) { return PART < 0 || PART == k; }
 
 void measure_all(const shape& s) {
   with_inputs<float>(s, [](auto&& f) {
-    constexpr std::size_t rules = std::tuple_size_v<decltype(catalogue)>;
+    constexpr std::size_t policies = std::tuple_size_v<decltype(catalogue)>;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       const auto one = [&]<std::size_t K>() {
-        if constexpr (in_part(int(K * 6 / rules))) {
+        if constexpr (in_part(int(K * 6 / policies))) {
           const auto& line = std::get<K>(catalogue);
           f(line.name, line.values[line.values.size() > 1]);  // with a sample of its parameters
         }
       };
       (one.template operator()<I>(), ...);
-    }(std::make_index_sequence<rules>());
+    }(std::make_index_sequence<policies>());
   });
   const auto only_lossless = [](auto&& f) {
     if constexpr (in_part(5)) f("lossless", lossless{});

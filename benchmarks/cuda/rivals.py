@@ -15,8 +15,8 @@ Ours is a strong one: nothing V-sized is written, and only the row of the reject
 vLLM's are those of its package (0.33: vllm/v1/worker/gpu/spec_decode), called as its GPU model runner does: logits of both
 models, a temperature and a seed for each request. `scripts/gpu-check --kit` takes along the files that this needs.
 
-All are checked by the law of what they emit: the first token of lossless verification has the target's law, whatever
-the draft's. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
+All are checked by the law of what they emit: the first token of lossless verification has the target's law, for
+any draft. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
 between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
 """
 import argparse, math, os, pathlib, statistics, struct, sys

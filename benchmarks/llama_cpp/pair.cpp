@@ -62,8 +62,8 @@ void check(status s, const char* what) {
 
 // One drafted token, verified.
 template <class Policy>
-void judge(result& to, const Policy& policy, std::span<const float> q, std::span<const float> p,
-           std::size_t position, std::span<double> scratch) {
+void measure(result& to, const Policy& policy, std::span<const float> q, std::span<const float> p,
+             std::size_t position, std::span<double> scratch) {
   random_streams random(1);
   const auto row = [](std::span<const float> logits) {
     return processed_row<float>(logits, sampling{});
@@ -110,9 +110,9 @@ void run(const std::string& text, const std::string& target_file, const std::str
       const auto row = [&](const std::vector<float>& of) {
         return std::span(of).subspan(k * V, V);
       };
-      judge(results[0], lossless{}, row(q), row(p), at + k, scratch);
-      judge(results[1], ensemble{0.5}, row(q), row(p), at + k, scratch);
-      judge(results[2], token_v3{0.3}, row(q), row(p), at + k, scratch);
+      measure(results[0], lossless{}, row(q), row(p), at + k, scratch);
+      measure(results[1], ensemble{0.5}, row(q), row(p), at + k, scratch);
+      measure(results[2], token_v3{0.3}, row(q), row(p), at + k, scratch);
     }
   }
   if (positions == 0) throw error("text", "", "is too short");

@@ -195,8 +195,8 @@
 #if defined(__CUDACC__)
 #define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
 #define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")
-// Around what calls a rule's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would put
-// nothing there.
+// Around what calls a policy's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would
+// put nothing there.
 #define SPECAGG_BEGIN_CALLS _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011,20014")
 #else
 #define SPECAGG_PUSH_WARNINGS_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels by their names in the papers, as functions of rows: distances of two rows, the
-// acceptance rate of a draft, and a draw from the residual. Rules and verifiers compute with the
+// acceptance rate of a draft, and a draw from the residual. Policies and verifiers compute with the
 // same code.
 //   log_sum_exp(logits)              ln sum e^l (kernel/softmax.hpp)
 //   total_variation(q, p)            TV(q, p) = sum (p - q)+
 //   kl_divergence(q, p)              KL(q || p) = sum q ln(q / p)
 //   acceptance_rate(q, p)            sum min(q, p) = 1 - TV(q, p)
-//   acceptance_rate(q, p, policy)    sum min(q, pi), pi the law of a rule
+//   acceptance_rate(q, p, policy)    sum min(q, pi), pi the law of a policy
 //   sample_residual(q, p, u, ...)    a token from norm((p - q)+)
 //   sample_residual(q, p, policy, u, ...)    a token from norm((pi - q)+)
 //

@@ -45,7 +45,7 @@ enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
 
 // Where a number is used: the absolute position of the token that it decides, and the position
 // where the current draft round began. Block verification conditions on noise beyond the accepted
-// prefix, so the next round must not use that noise again; `start` makes the rounds differ. Shared
+// prefix, so the next round must not use that noise again; `start` makes the rounds differ. Coupled
 // noise must be the same in all rounds. There `start` is 0 for the first word of a token and 1 for
 // the second. branch: 0, except in a tree of drafts, which has several tokens for one position
 // (verify/tree.hpp).

@@ -39,7 +39,7 @@ concept Follower = requires(M& m, std::size_t n) {
 // status other than ok: a model refused that too. Its rows are of no use until it is back at
 // position n or before.
 template <Follower... M>
-status keep(std::size_t n, M&... models) {
+status rollback(std::size_t n, M&... models) {
   status s = status::ok;
   [[maybe_unused]] const auto cut = [n, &s](auto& model) {
     if (model.position() <= n || model.rollback(n) == status::ok) return;
@@ -67,7 +67,7 @@ inline std::size_t common_prefix(std::span<const token_id> a, std::span<const to
 template <class P, Follower... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
-  return specagg::keep(n, models...);
+  return specagg::rollback(n, models...);
 }
 
 namespace detail {
@@ -92,7 +92,7 @@ template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();
   if constexpr (requires { model.tokens(); }) n = specagg::common_prefix(model.tokens(), tokens);
-  return specagg::keep(n, model);
+  return specagg::rollback(n, model);
 }
 
 // Calls f if its scope is left by an exception.

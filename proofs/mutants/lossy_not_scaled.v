@@ -1,14 +1,14 @@
 (* SPDX-License-Identifier: Apache-2.0
    The residual of `lossy` is not scaled to the rejected mass (beta that is not exact). *)
-(* changes: rules.v *)
+(* changes: policies.v *)
 (* theorem: lossy_law *)
-(* needs: rules *)
+(* needs: policies *)
 (* was:
 (if 0 < S then rejected_mass / S * positive (beta^-1 * p v - q v) else rejected_mass * p v).
    now:
 (if 0 < S then positive (beta^-1 * p v - q v) else rejected_mass * p v). *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law rules.
+From specagg Require Import law policies.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 

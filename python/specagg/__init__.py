@@ -3,7 +3,7 @@
 
 verify() decides a batch of drafts, draw() draws drafts, law() gives the exact law of a policy, and
 goodness_of_fit() audits tokens against a law. The policies are those of the C++ library: policies().
-`specagg.plan` has closed forms, `specagg.rule` makes a policy of a Python function, `specagg.hf` decoding with
+`specagg.plan` has closed forms, `specagg.traced` makes a policy of a Python function, `specagg.hf` decoding with
 two models of transformers.
 """
 
@@ -12,7 +12,7 @@ from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
 from ._policy import policies, policy
 from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
-from .rule import rule
+from .traced import traced
 
 __version__ = "0.3.0"
 __all__ = [
@@ -37,9 +37,9 @@ __all__ = [
     "plan",
     "policies",
     "policy",
-    "rule",
     "set_threads",
     "total_variation",
+    "traced",
     "verify",
     "verify_tree",
     "worst_error",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced rule as a C++ policy, in the words of docs/write-your-own-rule.md."""
+"""A traced policy as a C++ policy, in the words of docs/write-your-own-policy.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cpp_of(
     pi: Node, name: str, parameters: dict[str, float], names: dict[Node, str], comment: str
 ) -> str:
     """The header. parameters: with their defaults. names: of variables, where C++ can have them.
-    ValueError where it cannot have the name of the rule or of a parameter."""
+    ValueError where it cannot have the name of the policy or of a parameter."""
     for word in (name, *parameters):
         if word in _TAKEN or word == name in parameters or not re.fullmatch(_NAME, word, re.ASCII):
             raise ValueError(f"specagg: {word} cannot be a name in C++")

@@ -97,11 +97,11 @@ def total_variation(q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabil
     return law("lossless", q, p, rows=rows, sampling=sampling).distance
 
 
-def curve(rule: str, parameter: str, values: npt.ArrayLike, q: npt.ArrayLike, p: npt.ArrayLike, *,
+def curve(policy: str, parameter: str, values: npt.ArrayLike, q: npt.ArrayLike, p: npt.ArrayLike, *,
           rows: str = "probabilities", sampling: Sampling | None = None, **others: Union[float, str]) -> Curve:
-    """What a rule gives and takes as a parameter changes, over pairs of rows [..., V].
+    """What a policy gives and takes as a parameter changes, over pairs of rows [..., V].
 
-    values: of the parameter; others: the rule's other parameters. Returns the mean acceptance, TV(pi, p) and
+    values: of the parameter; others: the policy's other parameters. Returns the mean acceptance, TV(pi, p) and
     KL(pi || p) for each value.
     """
     q, p = _floats(q, "q"), _floats(p, "p")
@@ -115,7 +115,7 @@ def curve(rule: str, parameter: str, values: npt.ArrayLike, q: npt.ArrayLike, p:
         raise ValueError(f"parameter: expected the name of one that is not given, not {parameter!r}")
     means = []
     for x in xs:
-        chosen = make_policy(rule, **{parameter: float(x)}, **others)
+        chosen = make_policy(policy, **{parameter: float(x)}, **others)
         laws = [law(chosen, a, b, rows=rows, sampling=sampling) for a, b in pairs]
         means.append([np.mean([one[k] for one in laws]) for k in (1, 2, 4)])
     table = np.array(means).reshape(-1, 3)

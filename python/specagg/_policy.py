@@ -35,8 +35,8 @@ class Catalogued(NamedTuple):
 
 
 _all = [Catalogued(name, law, reads, [Parameter(*one) for one in parameters])
-        for name, law, reads, parameters in _core.rules()]
-_line = {rule.name: i for i, rule in enumerate(_all)}
+        for name, law, reads, parameters in _core.policies()]
+_line = {one.name: i for i, one in enumerate(_all)}
 
 PolicyLike = Union[str, Policy]
 
@@ -64,19 +64,19 @@ def policy(name: str, **parameters: float | str) -> Policy:
     line = _line.get(name.replace("_", "-"))
     if line is None:
         raise ValueError(f'policy: there is no "{name}"; there are {", ".join(_line)}')
-    rule = _all[line]
-    values = [_value(rule, one, given.pop(one.name)) if one.name in given else one.usual for one in rule.parameters]
+    chosen = _all[line]
+    values = [_value(chosen, one, given.pop(one.name)) if one.name in given else one.usual for one in chosen.parameters]
     for key in given:
-        known = ", ".join(one.name for one in rule.parameters) or "none"
-        raise ValueError(f'policy {rule.name}: "{key}" is no parameter of it ({known})')
+        known = ", ".join(one.name for one in chosen.parameters) or "none"
+        raise ValueError(f'policy {chosen.name}: "{key}" is no parameter of it ({known})')
     made = Policy(line, values)
     if not made.valid():
-        raise ValueError(f"policy {rule.name}: these parameters do not fit together: {values}")
+        raise ValueError(f"policy {chosen.name}: these parameters do not fit together: {values}")
     return made
 
 
-def _value(rule: Catalogued, one: Parameter, given: float | str) -> float:
-    where = f"policy {rule.name}: {one.name}"
+def _value(chosen: Catalogued, one: Parameter, given: float | str) -> float:
+    where = f"policy {chosen.name}: {one.name}"
     if isinstance(given, str):
         if given == one.word:
             return one.usual
@@ -112,9 +112,9 @@ def as_policy(given: PolicyLike) -> Policy:
 
 def _no_policy(given: object, expected: str) -> TypeError:
     """The error for what is no policy of the C++ library."""
-    from .rule import Rule
+    from .traced import TracedPolicy
 
-    if not isinstance(given, Rule):
+    if not isinstance(given, TracedPolicy):
         return TypeError(f"policy: expected {expected}, not {type(given).__name__}")
     name = given.name
     return TypeError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The symbols that a rule is traced with (rule.py), functions of them, and their values by numpy."""
+"""The symbols that a policy is traced with (traced.py), functions of them, and their values by numpy."""
 
 from __future__ import annotations
 
@@ -70,34 +70,34 @@ class Node:
 
     def __getitem__(self, place: Node) -> Node:
         if not (isinstance(place, Node) and place.op == "argmax" and self.row):
-            raise TypeError("specagg: a row of a rule is read at a token: row[argmax(other)]")
+            raise TypeError("specagg: a row of a policy is read at a token: row[argmax(other)]")
         return node("at", _number(self), place, row=False)
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "specagg: a rule is traced for all rows at once, so a condition has no value yet: write "
+            "specagg: a policy is traced for all rows at once, so a condition has no value yet: write "
             "where(condition, a, b) for `if`, and & | ~ for `and`, `or`, `not`"
         )
 
     def __float__(self) -> float:
         raise TypeError(
-            "specagg: a symbol of a rule has no value yet: take exp, log and others from specagg.rule"
+            "specagg: a symbol of a policy has no value yet: take exp, log and others from specagg.traced"
         )
 
     def __iter__(self) -> Any:
         raise TypeError(
-            "specagg: a row of a rule has no values yet: take sum, max and min from specagg.rule"
+            "specagg: a row of a policy has no values yet: take sum, max and min from specagg.traced"
         )
 
 
 def _instead_of(name: str) -> str:
-    """What a rule uses in place of numpy's function."""
+    """What a policy uses in place of numpy's function."""
     own = {"amax": "max", "amin": "min", "absolute": "abs() of Python", "clip": "minimum and maximum",
            "logical_and": "&", "logical_or": "|", "logical_not": "~", "invert": "~"}.get(name, name)
     if own == name and not callable(globals().get(name)):
-        return f"specagg: numpy.{name} cannot be used in a rule: specagg.rule says which functions can"
-    where = "" if own[0] in "&|~" or " " in own else " from specagg.rule"
-    return f"specagg: numpy.{name} has no value in a rule, which is traced with symbols: use {own}{where}"
+        return f"specagg: numpy.{name} cannot be used in a policy: specagg.traced says which functions can"
+    where = "" if own[0] in "&|~" or " " in own else " from specagg.traced"
+    return f"specagg: numpy.{name} has no value in a policy, which is traced with symbols: use {own}{where}"
 
 
 Number = Node | float
@@ -131,10 +131,10 @@ def _number(x: Number) -> Node:
         return where(x, 1, 0) if x.truth else x
     if not isinstance(x, (int, float, np.number, np.bool_)):
         raise TypeError(
-            f"specagg: a rule is made of rows, parameters and numbers, not of a {type(x).__name__}"
+            f"specagg: a policy is made of rows, parameters and numbers, not of a {type(x).__name__}"
         )
     if math.isnan(x):
-        raise ValueError("specagg: a number in a rule is NaN")
+        raise ValueError("specagg: a number in a policy is NaN")
     return node("number", value=float(x) + 0.0)
 
 
@@ -186,7 +186,7 @@ def _reduction(op: str, x: Number) -> Node:
     return node(op, _number(x), row=False)
 
 
-# ---- functions for rules: token by token --------------------------------------------------------
+# ---- functions for policies: token by token -----------------------------------------------------
 
 
 def where(condition: Node | bool, a: Number, b: Number) -> Node:
@@ -233,7 +233,7 @@ def weighted_log(w: Number, x: Number) -> Node:
     return where(abs(_number(w)) < _LEAST, 0, w * log(x))
 
 
-# ---- functions for rules: over the vocabulary ---------------------------------------------------
+# ---- functions for policies: over the vocabulary ------------------------------------------------
 
 
 def sum(x: Number) -> Node:

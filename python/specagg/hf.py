@@ -52,7 +52,7 @@ class _DraftLength:
     most, fade = 16, 0.95
 
     def __init__(self) -> None:
-        self.judged, self.accepted = 4.0, 2.6  # as if 4 drafted tokens had been accepted with probability 0.65
+        self.tried, self.accepted = 4.0, 2.6  # as if 4 drafted tokens had been accepted with probability 0.65
         self.steps = self.step_seconds = 0.0
         self.line = np.zeros(5)  # weight, n, n n, seconds, n seconds
         self.rounds = 0
@@ -65,13 +65,13 @@ class _DraftLength:
         spread = w * nn - n * n
         slope = max(0.0, (w * nt - n * t) / spread) if spread > 1e-6 * w * nn else 0.0
         at_1 = max(t / w + slope * (1 - n / w), 0.05 * t / w)
-        best, _ = plan.best_gamma(self.accepted / self.judged, self.step_seconds / self.steps / at_1,
+        best, _ = plan.best_gamma(self.accepted / self.tried, self.step_seconds / self.steps / at_1,
                                   [1 + slope * g / at_1 for g in range(self.most + 1)], most=self.most)
         return best if best or self.rounds % 32 else 1
 
     def observe(self, accepted: Sequence[int], drafted: Sequence[int], steps: int, draft_time: float,
                 target_time: float) -> None:
-        self.judged = self.fade * self.judged + sum(min(a + 1, d) for a, d in zip(accepted, drafted))
+        self.tried = self.fade * self.tried + sum(min(a + 1, d) for a, d in zip(accepted, drafted))
         self.accepted = self.fade * self.accepted + sum(accepted)
         if self.rounds > 1:  # the first round reads the prompts
             n = max(drafted) + 1
@@ -167,7 +167,7 @@ class _Decoding:
         return [row[:n] for row, n in zip(out.tokens.tolist(), out.emitted.tolist())], drafted, accepted
 
     def defer(self) -> tuple[list[list[int]], list[int], list[int]]:
-        """decoder="sequential": a token of the draft model, or of the target for requests where the rule defers."""
+        """decoder="sequential": a token of the draft model, or of the target for requests where the policy defers."""
         none: list[list[int]] = [[] for _ in self.active]
         rows = self.rows(self.draft, none, [1] * len(none))[:, 0]
         tokens = self.one_token(rows)
@@ -223,7 +223,7 @@ def _number(x: Any, name: str, kind: Any, low: float, high: float) -> Any:
 
 
 def _sampling(values: dict[str, Any]) -> Sampling:
-    """Temperature and filters; without do_sample the most likely token, as in transformers, whatever they are."""
+    """Temperature and filters; without do_sample the most likely token, as in transformers, with any filters."""
     sampled = bool(values.get("do_sample"))
     temperature = values.get("temperature", 1.0) if sampled else 1.0
     how = Sampling(_number(temperature, "temperature", (int, float), 1e-30, 1e30),

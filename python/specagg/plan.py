@@ -42,7 +42,7 @@ def best_gamma(acceptances: Union[float, Sequence[float]], c: float, v: Sequence
                  is at most their number
     v            cost of scoring gamma = 0, 1, ... drafted tokens; 1 unless given
     most         the largest gamma, where one acceptance is given
-    fixed        cost of a round, whatever gamma is (a link)
+    fixed        cost of a round, for any gamma (a link)
     """
     a = [acceptances] * most if isinstance(acceptances, (int, float)) else list(acceptances)
     return _plan.best_gamma(a, c, list(v), fixed)

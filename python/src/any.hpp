@@ -14,7 +14,7 @@ using namespace specagg;
 
 namespace {
 
-// Any rule, compiled once: one jump for every 16 tokens (policy/any_of.hpp).
+// Any policy, compiled once: one jump for every 16 tokens (policy/any_of.hpp).
 struct any_policy : any_catalogued {};
 // Rows of any kind with one value type, compiled once, likewise (any_row.hpp).
 struct float_row : any_row<processed_row<float>, processed_row<f16>, processed_row<bf16>,
@@ -35,21 +35,21 @@ void for_each_numbered(F&& f) {
 }
 
 template <class Line>
-auto rule_of(const Line& line, const engine::policy& chosen) {
-  auto rule = line.values[0];
+auto policy_of(const Line& line, const engine::policy& chosen) {
+  auto policy = line.values[0];
   std::size_t k = 0;
   for (const auto& one : line.parameters) {
     const double x = chosen.parameters[k++];
-    if (one.flag) rule.*one.flag = x != 0;
-    else rule.*one.number = x;
+    if (one.flag) policy.*one.flag = x != 0;
+    else policy.*one.number = x;
   }
-  return rule;
+  return policy;
 }
 
 any_policy make(const engine::policy& chosen) {
   any_policy made;
   for_each_numbered([&](const auto& line, int i) {
-    if (i == chosen.line) made.rule = rule_of(line, chosen);
+    if (i == chosen.line) made.chosen = policy_of(line, chosen);
   });
   return made;
 }
@@ -59,8 +59,8 @@ any_policy make(const engine::policy& chosen) {
 template <class F>
 bool with_target_policy(const any_policy& any, F&& f) {
   static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);
-  if (const auto* exact = std::get_if<lossless>(&any.rule)) f(*exact);
-  else if (const auto* rule = std::get_if<typical>(&any.rule)) f(*rule);
+  if (const auto* exact = std::get_if<lossless>(&any.chosen)) f(*exact);
+  else if (const auto* policy = std::get_if<typical>(&any.chosen)) f(*policy);
   else return false;
   return true;
 }

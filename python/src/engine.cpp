@@ -57,15 +57,15 @@ edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits
   return out;
 }
 
-// ---- drafting ----------------------------------------------------------------------------------
+// ---- drafting -----------------------------------------------------------------------------------
 
 template <class Any>
 token_id draw_any(const engine::draw& d, const engine::rows& q) {
   Any row = row_at<Any>(q, 0, d.vocabulary, no_token);
   random_streams chooser(d.seed, d.id);
   if (d.coupled)
-    return coupled_verifier{shared_noise(d.seed, d.id)}.propose(row, d.start, d.step, chooser,
-                                                                d.scratch);
+    return coupled_verifier{coupled_noise(d.seed, d.id)}.propose(row, d.start, d.step, chooser,
+                                                                 d.scratch);
   return draw_draft(row, d.start, d.step, chooser, d.scratch);
 }
 
@@ -75,14 +75,15 @@ extern "C" {
 
 const char* specagg_python_isa() { return SPECAGG_STRING(SPECAGG_ISA); }
 
-bool specagg_python_rule(int wanted, engine::rule* out) {
+bool specagg_python_policy(int wanted, engine::known_policy* out) {
   bool found = false;
   for_each_numbered([&](const auto& line, int i) {
     if (i != wanted) return;
-    using Rule = typename std::remove_cvref_t<decltype(line)>::type;
+    using Policy = typename std::remove_cvref_t<decltype(line)>::type;
     static_assert(std::tuple_size_v<decltype(line.parameters)> <= 4);
-    *out = {line.name, line.law, reads_draft<Rule>, reads_confidence<Rule>, line.parameters.size(),
-            {}};
+    *out = {
+        line.name, line.law, reads_draft<Policy>, reads_confidence<Policy>, line.parameters.size(),
+        {}};
     std::size_t k = 0;
     for (const auto& one : line.parameters) {
       const auto& usual = line.values[0];

@@ -41,7 +41,7 @@ struct rows {
   specagg::sampling sampling = {};  // of logits
 };
 
-// A rule of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp), and
+// A policy of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp), and
 // its parameters in the line's order.
 struct policy {
   int line = 0;
@@ -115,21 +115,21 @@ struct pair_numbers {
   double divergence = 0;          // KL(pi || p)
 };
 
-// A rule of the library, described (policy/catalogue.hpp).
+// A policy of the library, described (policy/catalogue.hpp).
 struct parameter {
   const char* name;
   double low, high, usual;
   bool open, flag;
   const char* word;  // the usual value's name, or null
 };
-struct rule {
+struct known_policy {
   const char *name, *law;
   bool reads_draft, reads_confidence;
   std::size_t count;
   std::array<parameter, 4> parameters;
 };
 
-// What an audit found (audit/audit_rule.hpp).
+// What an audit found (audit/audit_policy.hpp).
 struct audit {
   double worst_error = 0;
   std::size_t pairs = 0, undefined = 0;
@@ -143,7 +143,7 @@ audit audited(const policy&, verifier);
 extern "C" {
 const char* specagg_python_isa();
 // Line 0, 1, ...; false beyond the last.
-bool specagg_python_rule(int line, engine::rule* out);
+bool specagg_python_policy(int line, engine::known_policy* out);
 bool specagg_python_valid(const engine::policy*);
 void specagg_python_verify(const engine::request*, engine::verifier, specagg::verdict*);
 // Parts of it, after edits: the usual case (false: it is another), and the others by their type.

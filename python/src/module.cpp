@@ -248,7 +248,7 @@ class per_request {
 
 struct policy {
   engine::policy chosen;
-  engine::rule rule;
+  engine::known_policy known;
 };
 
 struct sampling {
@@ -579,12 +579,12 @@ verified verify(const verify_arguments& a) {
   std::size_t rows_of_p = 0, rows_of_q = 0;
   for (std::size_t i = 0; i < B; ++i) {
     const std::size_t need_p = size[i] + a.bonus;
-    const std::size_t need_q = size[i] + (a.bonus && policies[i]->rule.reads_draft);
+    const std::size_t need_q = size[i] + (a.bonus && policies[i]->known.reads_draft);
     rows_of_p = ragged ? rows_of_p + size[i] + 1 : std::max(rows_of_p, need_p);
     rows_of_q = ragged ? rows_of_q + size[i] : std::max(rows_of_q, need_q);
   }
   const bool any_reads = std::any_of(policies.begin(), policies.end(),
-                                     [](const policy* one) { return one->rule.reads_draft; });
+                                     [](const policy* one) { return one->known.reads_draft; });
   const bool q_has_bonus = ragged ? q.most == tokens.size() + B : true;
   if (ragged) {
     if (p.most != tokens.size() + B)
@@ -601,8 +601,8 @@ verified verify(const verify_arguments& a) {
   const bool no_rows = a.q.is_none() || (ragged && !q_has_bonus);  // of q at the bonus
   if (no_rows ? a.bonus && any_reads : !ragged && q.most < rows_of_q) {
     for (std::size_t i = 0; i < B; ++i)
-      if (a.bonus && policies[i]->rule.reads_draft && (no_rows || q.most < size[i] + 1))
-        refuse("q: the policy ", policies[i]->rule.name,
+      if (a.bonus && policies[i]->known.reads_draft && (no_rows || q.most < size[i] + 1))
+        refuse("q: the policy ", policies[i]->known.name,
                " reads the draft's row at the bonus position, too: give a row after the last "
                "drafted token, or bonus=False");
     refuse("q: ", text_of(q.most), " rows, where ", text_of(rows_of_q), " tokens are drafted");
@@ -662,7 +662,7 @@ verified verify(const verify_arguments& a) {
 
 // A verified batch, and for each request the accepted nodes, from the first to the last.
 struct verified_trees : verified {
-  std::vector<std::int32_t> paths;  // [B, columns - 1], -1 behind the path
+  std::vector<std::int32_t> paths;  // [B, columns - 1], -1 after the path
   verified_trees(std::size_t B, std::size_t depth) : verified(B, depth), paths(B * depth, -1) {}
   template <class F>
   void for_each_array(F&& f) {
@@ -718,8 +718,8 @@ verified_trees verify_trees(const tree_arguments& a) {
            " are needed: one after the text, and one after each node");
   const std::vector<const policy*> policies = policies_of(a.policies, B);
   for (const policy* one : policies)
-    if (a.q.is_none() && one->rule.reads_draft)
-      refuse("q: the policy ", one->rule.name, " reads the draft's rows");
+    if (a.q.is_none() && one->known.reads_draft)
+      refuse("q: the policy ", one->known.name, " reads the draft's rows");
 
   const streams numbers(a.seeds, a.requests, a.positions, B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
@@ -854,23 +854,24 @@ NB_MODULE(_core, m) {
            [](policy* self, int line, const std::vector<double>& parameters) {
              new (self) policy{};
              self->chosen.line = line;
-             if (!specagg_python_rule(line, &self->rule) || parameters.size() != self->rule.count)
-               refuse("policy: no such rule");
+             if (!specagg_python_policy(line, &self->known) ||
+                 parameters.size() != self->known.count)
+               refuse("policy: no such policy");
              std::copy(parameters.begin(), parameters.end(), self->chosen.parameters.begin());
            })
       .def("valid", [](const policy& p) { return specagg_python_valid(&p.chosen); })
-      .def_prop_ro("name", [](const policy& p) { return p.rule.name; })
-      .def_prop_ro("law", [](const policy& p) { return p.rule.law; })
-      .def_prop_ro("reads_draft", [](const policy& p) { return p.rule.reads_draft; })
+      .def_prop_ro("name", [](const policy& p) { return p.known.name; })
+      .def_prop_ro("law", [](const policy& p) { return p.known.law; })
+      .def_prop_ro("reads_draft", [](const policy& p) { return p.known.reads_draft; })
       .def_prop_ro("values", [](const policy& p) {
         return std::vector<double>(p.chosen.parameters.begin(),
-                                   p.chosen.parameters.begin() + std::ptrdiff_t(p.rule.count));
+                                   p.chosen.parameters.begin() + std::ptrdiff_t(p.known.count));
       });
-  // Every rule: (name, law, reads_draft, [(parameter, low, high, usual, open, flag, word)])
-  m.def("rules", [] {
+  // Every policy: (name, law, reads_draft, [(parameter, low, high, usual, open, flag, word)])
+  m.def("policies", [] {
     nb::list all;
-    engine::rule r;
-    for (int i = 0; specagg_python_rule(i, &r); ++i) {
+    engine::known_policy r;
+    for (int i = 0; specagg_python_policy(i, &r); ++i) {
       nb::list parameters;
       for (std::size_t k = 0; k < r.count; ++k) {
         const engine::parameter& one = r.parameters[k];

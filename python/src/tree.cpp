@@ -11,7 +11,7 @@
 namespace {
 
 template <class Any>
-tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
+tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) {
   using T = typename Any::value_type;
   const draft_tree& tree = r.tree;
   const std::size_t n = tree.size();
@@ -51,13 +51,14 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
 
   std::vector<tree_node> nodes(n + 1);
   link_tree(tree, nodes);
-  std::vector<T> owed(measure_tree(std::span<const tree_node>(nodes)).owed_rows * r.vocabulary);
+  std::vector<T> residual(measure_tree(std::span<const tree_node>(nodes)).residual_rows *
+                          r.vocabulary);
   const auto rows = [&](const engine::rows& all) {
     return rows_of(all.count,
                    [&](std::size_t j) { return row_at<Any>(all, j, r.vocabulary, no_token); });
   };
   random_streams chooser(r.seed, r.id);
-  const tree_scratch<T> work{nodes, owed, r.scratch};
+  const tree_scratch<T> work{nodes, residual, r.scratch};
   const auto with = [&](const auto& verifier) {
     return with_policy(r.policy, [&](const auto& policy) {
       return verifier.verify(tree, laws, rows(r.q), rows(r.p), policy, chooser, r.out, work);
@@ -76,5 +77,6 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
 
 extern "C" void specagg_python_verify_tree(const engine::tree_request* r, tree_verdict* result,
                                            std::uint32_t* path) {
-  *result = engine::in_double(r->p.kind) ? judge<double_row>(*r, path) : judge<float_row>(*r, path);
+  *result = engine::in_double(r->p.kind) ? verify_tree_in<double_row>(*r, path)
+                                         : verify_tree_in<float_row>(*r, path);
 }

@@ -19,15 +19,15 @@ token_id one_hot_at(const engine::request& r, std::size_t j) {
 }
 
 template <class Verifier, class Policy, class QRows, class PRows>
-verdict judge(const engine::request& r, const Verifier& verifier, const Policy& policy,
-              const QRows& q, const PRows& p) {
+verdict verify_rows(const engine::request& r, const Verifier& verifier, const Policy& policy,
+                    const QRows& q, const PRows& p) {
   random_streams chooser(r.seed, r.id);
   return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch, r.acceptances);
 }
 
 // Rows of any kind with one value type.
 template <class Any>
-verdict judge_any(const engine::request& r, engine::verifier how) {
+verdict verify_any(const engine::request& r, engine::verifier how) {
   const auto rows = [&](const engine::rows& all) {
     return rows_of(all.count, [&](std::size_t j) {
       return row_at<Any>(all, j, r.vocabulary, one_hot_at(r, j));
@@ -35,14 +35,14 @@ verdict judge_any(const engine::request& r, engine::verifier how) {
   };
   const auto with = [&](const auto& verifier) {
     return with_policy(r.policy, [&](const auto& policy) {
-      return judge(r, verifier, policy, rows(r.q), rows(r.p));
+      return verify_rows(r, verifier, policy, rows(r.q), rows(r.p));
     });
   };
   switch (how) {
     case engine::verifier::token: return with(token_verifier{});
     case engine::verifier::block: return with(block_verifier{});
     case engine::verifier::match: return with(match_verifier{});
-    case engine::verifier::coupled: return with(coupled_verifier{shared_noise(r.seed, r.id)});
+    case engine::verifier::coupled: return with(coupled_verifier{coupled_noise(r.seed, r.id)});
   }
   return {};
 }

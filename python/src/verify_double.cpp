@@ -4,5 +4,5 @@
 
 extern "C" void specagg_python_verify_double(const engine::request* r, engine::verifier how,
                                              verdict* result) {
-  *result = judge_any<double_row>(*r, how);
+  *result = verify_any<double_row>(*r, how);
 }

@@ -4,5 +4,5 @@
 
 extern "C" void specagg_python_verify_float(const engine::request* r, engine::verifier how,
                                             verdict* result) {
-  *result = judge_any<float_row>(*r, how);
+  *result = verify_any<float_row>(*r, how);
 }

@@ -15,13 +15,13 @@ extern "C" bool specagg_python_verify_usual(const engine::request* request, engi
   };
   if (r.q.kind == logits_f32) {
     *result = with_policy(r.policy, [&](const auto& policy) {
-      return judge(r, token_verifier{}, policy, logits(r.q), logits(r.p));
+      return verify_rows(r, token_verifier{}, policy, logits(r.q), logits(r.p));
     });
     return true;
   }
   const auto one_hot_rows = rows_of(
       r.q.count, [&](std::size_t j) { return one_hot_row<float>(one_hot_at(r, j), r.vocabulary); });
   return r.q.kind == one_hot && with_target_policy(make(r.policy), [&](const auto& policy) {
-           *result = judge(r, token_verifier{}, policy, one_hot_rows, logits(r.p));
+           *result = verify_rows(r, token_verifier{}, policy, one_hot_rows, logits(r.p));
          });
 }

@@ -39,9 +39,9 @@ def test_notebook(monkeypatch):
     assert set(curves) == {"chow", "diff", "opt", "token_v1", "token_v2", "token_v3"}
     # the ends of the curves: the target's law at alpha 0, the draft's at alpha 1
     assert curves["chow"].distance_to_target[0] == pytest.approx(0)
-    for rule in ("chow", "diff", "opt", "token_v3"):
-        assert curves[rule].acceptance[-1] == pytest.approx(1)
+    for policy in ("chow", "diff", "opt", "token_v3"):
+        assert curves[policy].acceptance[-1] == pytest.approx(1)
         # on the way, what is not rejected any more is lost: P(reject) + TV(pi, p) is TV(q, p) for a deferral rule
-        if rule != "token_v3":
-            total = 1 - curves[rule].acceptance + curves[rule].distance_to_target
-            assert total == pytest.approx(curves[rule].distance_to_target[-1])
+        if policy != "token_v3":
+            total = 1 - curves[policy].acceptance + curves[policy].distance_to_target
+            assert total == pytest.approx(curves[policy].distance_to_target[-1])

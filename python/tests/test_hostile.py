@@ -179,7 +179,7 @@ def mask(rng, B, rows, V):
     return allowed if rng.random() < 0.7 else change_array(rng, allowed)
 
 
-POLICIES = [rule.name for rule in specagg.policies()]
+POLICIES = [policy.name for policy in specagg.policies()]
 ENDS = [(), 1, [0, 2], np.int64(1), np.array([1, 2]), {3}, -1, 2**40, None, "a", [0.5], lambda: iter([1]), [[1]], object()]
 KINDS = ["f4", "f4", "f4", "f2", "f8"]
 

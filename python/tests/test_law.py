@@ -31,15 +31,15 @@ def test_laws_by_hand():
     assert cold.tolist() == [0, 0, 0, 1]
 
 
-def test_every_rule_of_the_catalogue():
-    rules = specagg.policies()
-    assert len(rules) == 22 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in rules}
-    for rule in rules:
-        made = specagg.policy(rule.name)
-        assert made.name == rule.name and made.values == [one.usual for one in rule.parameters]
+def test_every_policy_of_the_catalogue():
+    policies = specagg.policies()
+    assert len(policies) == 22 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in policies}
+    for policy in policies:
+        made = specagg.policy(policy.name)
+        assert made.name == policy.name and made.values == [one.usual for one in policy.parameters]
         found = specagg.law(made, [0.5, 0.3, 0.2], [0.3, 0.3, 0.4])
         assert found.pi.sum() == pytest.approx(1) and (found.pi >= 0).all()
-        assert rule.reads_draft == made.reads_draft
+        assert policy.reads_draft == made.reads_draft
 
 
 def test_curves():

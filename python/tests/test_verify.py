@@ -65,7 +65,7 @@ def test_one_request_and_batches_agree():
     np.testing.assert_array_equal(turned.tokens, whole.tokens[order])
 
 
-@pytest.mark.parametrize("policy", [rule.name for rule in specagg.policies()])
+@pytest.mark.parametrize("policy", [policy.name for policy in specagg.policies()])
 @pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
 def test_every_policy_and_verifier(policy, verifier):
     _, q, p = batch()
@@ -78,10 +78,10 @@ def test_the_usual_path_and_the_general_one_are_one():
     # logits in float32 under token verification have code of their own; float16 has not
     drafts, q, p = batch()
     half = [x.astype(np.float16) for x in (q, p)]
-    for rule in specagg.policies():
+    for policy in specagg.policies():
         for sampling in (None, Sampling(0.7, top_k=20, top_p=0.9)):
-            one = verify(drafts, *[x.astype(np.float32) for x in half], rule.name, sampling=sampling)
-            same(one, verify(drafts, *half, rule.name, sampling=sampling))
+            one = verify(drafts, *[x.astype(np.float32) for x in half], policy.name, sampling=sampling)
+            same(one, verify(drafts, *half, policy.name, sampling=sampling))
             assert (one.statuses == Status.ok).all() or sampling  # minimum: supports may be disjoint
 
 
@@ -148,7 +148,7 @@ def test_ragged_and_lengths():
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("verifier", ["token", "block", "match"])
-@pytest.mark.parametrize("policy", [rule.name for rule in specagg.policies() if not rule.reads_draft])
+@pytest.mark.parametrize("policy", [policy.name for policy in specagg.policies() if not policy.reads_draft])
 def test_the_bonus_row_of_q_is_not_needed(kind, verifier, policy):
     p = np.zeros((200, 2, 3), kind)
     drafts = np.tile(np.arange(3, dtype=np.int32), 67)[:200, None]
@@ -249,10 +249,10 @@ def test_bad_rows_are_their_requests_status():
     assert [Status(s).name for s in r.statuses] == ["ok", "invalid_row", "invalid_row", "invalid_parameter"]
     np.testing.assert_array_equal(r.tokens[0], reference.tokens[0])
     assert (r.tokens[1:] == -1).all()
-    foreign = drafts.copy()
-    foreign[0, 0] = V
-    foreign[1, 0] = 2**31 - 1
-    r = verify(foreign, q, p)
+    outside = drafts.copy()
+    outside[0, 0] = V
+    outside[1, 0] = 2**31 - 1
+    r = verify(outside, q, p)
     assert (r.reasons[:2, 0] == Status.token_out_of_range).all() and (r.accepted[:2] == 0).all()
     assert (r.emitted[:2] == 1).all()
     huge = drafts.astype(np.int64)
@@ -459,7 +459,7 @@ def test_same_tokens_on_every_instruction_set(isa):
         "q, p = rng.normal(0, 3, (2, 8, 5, 5000)).astype(np.float32)\n"
         "how = dict(seed=1, positions=0)\n"
         "d = np.stack([specagg.draw(q[:, j], step=j, **how) for j in range(4)], 1)\n"
-        "out = [specagg.verify(d, q, q + p / 4, rule.name, **how) for rule in specagg.policies()]\n"
+        "out = [specagg.verify(d, q, q + p / 4, policy.name, **how) for policy in specagg.policies()]\n"
         "out += [specagg.verify(d, q.astype(np.float16), q.astype(np.float16), verifier=v, **how) for v in ('block', 'match')]\n"
         "import zlib\n"
         "print(specagg.isa(), zlib.crc32(b''.join(r.tokens.tobytes() + r.log_pi.tobytes() for r in out)))\n")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Narasimhan et al. 2025, Figure 8: the original BiLD (Kim et al. 2023), with runs of several
 // lengths and several fallback thresholds, beside BiLD's law executed speculatively. Greedy.
-// Quality: how many of the tokens written are the target's own choice behind the same text. Cost:
+// Quality: how many of the tokens written are the target's own choice after the same text. Cost:
 // calls of the target a token.
 #include <specagg/error.hpp>
 

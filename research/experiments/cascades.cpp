@@ -7,7 +7,7 @@
 
 #include "exact.hpp"
 #include "lab.hpp"
-#include "rules.hpp"
+#include "policies.hpp"
 
 namespace experiments {
 
@@ -46,7 +46,7 @@ void sweep_windows(lab& lab, const std::string& name, const std::vector<observed
       const row q_row{dense_row<double>(q), dense_row<double>(q1)},
           p_row{dense_row<double>(p), dense_row<double>(p1)};
       for (std::size_t s = 0; s < settings.size(); ++s)
-        with_rule(settings[s].rule, settings[s].value, [&](const auto& policy) {
+        with_policy(settings[s].rule, settings[s].value, [&](const auto& policy) {
           const status why = measure(policy, q_row, p_row, y, temperature == 1, to[s]);
           if (why != status::ok)
             throw error(settings[s].rule, std::to_string(i), std::string(specagg::name(why)));
@@ -78,8 +78,8 @@ void sweep_windows(lab& lab, const std::string& name, const std::vector<observed
         const double nan = temperature == 1 ? 0 : NAN;  // KL is measured at temperature 1 only
         out.add(name, windows[w].text, windows[w].number, temperature, rule, value,
                 fmt::format("\"{}\"", policy_text(rule, value)), mean(&outcome::rejection),
-                mean(&outcome::cross_entropy), right(&outcome::likeliest), right(&outcome::sampled),
-                mean(&outcome::tv), mean(&outcome::kl) + nan);
+                mean(&outcome::cross_entropy), right(&outcome::most_likely),
+                right(&outcome::sampled), mean(&outcome::tv), mean(&outcome::kl) + nan);
       }
   }
 }

@@ -59,7 +59,7 @@ auto with_policy(const collaboration& c, F&& f) {
   else if (c.rule == "contrastive") return f(raw_logits{contrastive{c.value}});
   else return f(ensemble{c.value});
 }
-struct third_row {  // the law is a row of its own, behind those of two models
+struct third_row {  // the law is a row of its own, after those of two models
   static constexpr std::size_t models = 3;
   template <class Rows>
   auto bind(const Rows&) const {
@@ -223,7 +223,7 @@ continuation speculating(const collaboration& c, std::size_t gamma) {
               policy, row, sample, std::span(combined), [&](const auto& all, const auto& pi) {
                 if (accepted < g)
                   return detail::keep_or_replace<sides>(
-                      all, pi, detail::judge<sides>(all, pi, t.tokens[t.size]),
+                      all, pi, detail::examine<sides>(all, pi, t.tokens[t.size]),
                       std::uint32_t(t.size), std::uint32_t(start), chooser, scratch, e);
                 e.token = chooser.draw(at(stream::bonus), weigh(all, pi, scratch));
                 e.from = origin::bonus;

@@ -59,7 +59,7 @@ inline void read_prompt(const std::vector<token_id>& prompt, readers& models) {
   }
 }
 
-// models: they have read the prompt, and what came behind it is forgotten.
+// models: they have read the prompt, and what came after it is forgotten.
 inline decoded continue_prompt(const std::vector<token_id>& prompt, std::size_t most,
                                readers& models, const continuation& decode, std::uint64_t seed,
                                std::uint64_t request) {
@@ -106,7 +106,7 @@ inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
   return all;
 }
 
-// Of the tokens behind the prompt, how many are the likeliest of the target.
+// Of the tokens after the prompt, how many are the most likely of the target.
 inline double agreement_with(cli::session& target, std::span<const token_id> text,
                              std::size_t prompt) {
   const std::size_t v = target.vocab_size(), n = text.size() - prompt;

@@ -6,7 +6,7 @@
 
 namespace experiments {
 
-// Probabilities in double, tempered and untempered: what `specagg law` computes with.
+// Probabilities in double, sampled and at temperature 1: what `specagg law` computes with.
 using row = specagg::confident_row<specagg::dense_row<double>, specagg::dense_row<double>>;
 
 inline std::vector<double> probabilities(std::span<const float> logits, double temperature) {
@@ -21,7 +21,7 @@ struct outcome {
   double rejection = 0;      // of a token drawn from q, sum (q - pi)+
   double cross_entropy = 0;  // -log pi(y), y the token that stands in the text
   double sampled = 0;        // pi(y): how often a token drawn from pi is right
-  double likeliest = 0;      // 1 if y is argmax pi, of equals the lowest id
+  double most_likely = 0;    // 1 if y is argmax pi, of equals the lowest id
   double tv = 0, kl = 0;     // TV(pi, p) and, if asked for, KL(p || pi)
 };
 
@@ -46,9 +46,9 @@ specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y,
     auto x = pi(at);
     return select(x == decltype(x)(top), decltype(x)(1), decltype(x)(0));
   };
-  if (out.likeliest > 0 && rows.sum(largest) > 1)  // the lowest id wins
+  if (out.most_likely > 0 && rows.sum(largest) > 1)  // the lowest id wins
     for (std::size_t v = 0; v < std::size_t(y); ++v)
-      if (as_double(pi(at(rows, v))) == top) out.likeliest = 0;
+      if (as_double(pi(at(rows, v))) == top) out.most_likely = 0;
   if (with_kl) out.kl = kl_divergence(rows, [](auto at) { return at.p; }, pi);
   return status::ok;
 }

@@ -16,7 +16,7 @@
 #include <specagg/decoders.hpp>
 
 #include "../../tools/cli/backends.hpp"
-#include "rules.hpp"
+#include "policies.hpp"
 #include "table.hpp"
 
 namespace experiments {

@@ -77,7 +77,7 @@ void dssd(lab& lab, table& out) {
               };
               add("dsd", exact[gamma], plan::dsd_traffic(split));
               add("dssd", exact[gamma], plan::dssd_traffic(split, all_kept));
-              add("shared", shared[gamma], plan::shared_noise_traffic(split));
+              add("shared", shared[gamma], plan::coupled_traffic(split));
               // Drafts from rounded rows are kept a little less often, each by the same factor.
               double tokens = 1;
               for (std::size_t k = 1; k <= gamma; ++k)

@@ -6,7 +6,7 @@
 #include <specagg/error.hpp>
 
 #include "decoding.hpp"
-#include "rules.hpp"
+#include "policies.hpp"
 
 namespace experiments {
 
@@ -125,7 +125,7 @@ void latency(lab& lab, const latency_plan& of, table& out) {
                 t.last.over_rounds([](const round& r) { return r.accepted; }).mean / drafted,
                 double(t.last.calls(1)) / double(t.last.tokens), listed(t.speedups));
       };
-      with_rule(s.rule, x, [&]<class Policy>(const Policy& policy) {
+      with_policy(s.rule, x, [&]<class Policy>(const Policy& policy) {
         if constexpr (std::is_same_v<Policy, lossless> || std::is_same_v<Policy, ensemble> ||
                       std::is_same_v<Policy, lossy> || std::is_same_v<Policy, chow> ||
                       std::is_same_v<Policy, diff> || std::is_same_v<Policy, opt> ||

@@ -25,7 +25,7 @@ double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify,
   for (std::size_t i = 0; i < grid_round<T>::rounds(); ++i) {
     const auto q = [=](const std::vector<token_id>& prefix) { return grid_round<T>{i}.q(prefix); };
     const auto p = [=](const std::vector<token_id>& prefix) { return grid_round<T>{i}.p(prefix); };
-    const auto law = [&](const std::vector<token_id>& prefix) {  // in double, whatever the rows are
+    const auto law = [&](const std::vector<token_id>& prefix) {  // in double, for any rows
       const grid_round<double> exact{i};
       return target_law(policy, exact.q(prefix), exact.p(prefix));
     };
@@ -180,12 +180,12 @@ TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
 }
 TEST_CASE("mutant: a moment used for two decisions is counted") {
   std::size_t reused = 0;
-  const auto shared_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy,
-                               auto& chooser, auto out, auto scratch) {
+  const auto coupled_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                                auto& chooser, auto out, auto scratch) {
     draft_stream_everywhere same{chooser};
     return verify_token(d, q, p, policy, same, out, scratch);
   };
-  worst_on_grid<double>(lossless{}, 1, shared_noise, nullptr, &reused);
+  worst_on_grid<double>(lossless{}, 1, coupled_noise, nullptr, &reused);
   CHECK(reused > 0);
 }
 TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
@@ -212,7 +212,7 @@ TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
   CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(q_ids), law).error > 0.2);
 }
 
-// ---- rules that are no law ----------------------------------------------------------------------
+// ---- policies that are no law -------------------------------------------------------------------
 
 namespace {
 
@@ -236,7 +236,7 @@ round_error audit_of(const Policy& policy) {
 
 }  // namespace
 
-TEST_CASE("the law of a rule that is none is empty: undefined_target") {
+TEST_CASE("the law of a policy that is none is empty: undefined_target") {
   status why = status::ok;
   CHECK(target_law(careless{.4}, some_q, some_p, &why).empty());
   CHECK(why == status::undefined_target);
@@ -244,7 +244,7 @@ TEST_CASE("the law of a rule that is none is empty: undefined_target") {
   CHECK(why == status::ok);
 }
 TEST_CASE(
-    "the audit of a rule that is no law says where, checked or not; a rule that is undefined "
+    "the audit of a policy that is no law says where, checked or not; a policy that is undefined "
     "passes") {
   for (const round_error& e : {audit_of(careless{.4}), audit_of(checked{careless{.4}})}) {
     CHECK(e.error == 1);

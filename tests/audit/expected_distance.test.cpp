@@ -113,8 +113,8 @@ TEST_CASE(
   CHECK(loosest < 2);
 }
 TEST_CASE(
-    "samplers at the distance that is given have the gap in their expected distance, whatever "
-    "their bias") {
+    "samplers at the distance that is given have the gap in their expected distance, for any "
+    "bias") {
   numbers random(3);
   row steep(60), uneven(50);
   for (std::size_t i = 0; i < steep.size(); ++i) steep[i] = std::pow(0.9, double(i));

@@ -314,7 +314,7 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
               wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
 }
 
-// A rule that reads ids: pi = p scaled to what q has on some tokens, else q.
+// A policy that reads ids: pi = p scaled to what q has on some tokens, else q.
 struct some_from_target {
   static constexpr bool reads_ids = true, reads_confidence = false;
   template <class Rows>

@@ -97,5 +97,5 @@ int main(int count, char** arguments) {
   print_steps("opt, match", 50, opt{0.1}, match_verifier{}, pool);
   print_steps(
       "ensemble, coupled", 50, ensemble{0.4},
-      [](std::uint64_t r) { return coupled_verifier{shared_noise(7, r)}; }, pool);
+      [](std::uint64_t r) { return coupled_verifier{coupled_noise(7, r)}; }, pool);
 }

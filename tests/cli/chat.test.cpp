@@ -102,7 +102,7 @@ TEST_CASE(
         words.encode("<|im_start|>system\nBe brief<|im_end|>\n", true));
 }
 
-TEST_CASE("what a user writes never becomes a marker, whatever the type of the file's markers") {
+TEST_CASE("what a user writes never becomes a marker, for any type of the file's markers") {
   for (const std::int32_t type : {3, 4}) {
     const test::gguf_bytes bytes(with_template("<|im_start|><|im_end|>", type).bytes());
     const auto file = bytes.open();

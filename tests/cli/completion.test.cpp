@@ -58,7 +58,7 @@ TEST_CASE("bash completes every command, every option and every word that an opt
     CHECK(in_bash("specagg " + command + " --") == options);
   }
   words policies;
-  for (const cli::rule& r : cli::rules()) policies.insert(r.name);
+  for (const cli::known_policy& r : cli::known_policies()) policies.insert(r.name);
   CHECK(in_bash("specagg generate --policy \"\"") == policies);
   CHECK(in_bash("specagg law --policy = \"\"") == policies);
   CHECK(in_bash("specagg law --policy =") == policies);
@@ -120,7 +120,8 @@ TEST_CASE("the manual has every command and option, and roff reads it without a 
     for (const std::string& option : options_of(command))
       CHECK(r.out.find(option) != std::string::npos);
   }
-  for (const cli::rule& rule : cli::rules()) CHECK(r.out.find(rule.law) != std::string::npos);
+  for (const cli::known_policy& policy : cli::known_policies())
+    CHECK(r.out.find(policy.law) != std::string::npos);
   for (const char* text : {"EXIT STATUS", "One of: token, block, match, coupled.", "Default: 0.8."})
     CHECK(r.out.find(text) != std::string::npos);
 }

@@ -161,7 +161,7 @@ TEST_CASE("what was won long ago does not pay for drafts that lose now") {
   }
 }
 TEST_CASE(
-    "it drafts longer behind a sure row than behind an unsure one, and never more than it has room "
+    "it drafts longer after a sure row than after an unsure one, and never more than it has room "
     "for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});
   const auto length = [&](double x) {

@@ -14,7 +14,7 @@ using cli::ran, cli::refuses, cli::run;
 using words = std::set<std::string>;
 
 // A command in one of its modes, and the options that have no effect in it. The commands are such
-// that they fail soon behind the check, for want of a file, or end soon.
+// that they fail soon after the check, for want of a file, or end soon.
 struct mode {
   std::string command, arguments;
   words without_effect;

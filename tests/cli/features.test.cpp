@@ -51,7 +51,7 @@ struct folder {
 };
 
 struct features {
-  std::vector<token_id> tokens, likeliest;
+  std::vector<token_id> tokens, most_likely;
   std::vector<float> states, log_sums;
   std::int32_t dim = 0, prompt = 0;
   explicit features(const std::string& bytes) {
@@ -70,7 +70,7 @@ struct features {
     take(tokens, n);
     take(states, n * std::size_t(dim));
     take(log_sums, n - std::size_t(prompt) + 1);
-    take(likeliest, n - std::size_t(prompt) + 1);
+    take(most_likely, n - std::size_t(prompt) + 1);
     CHECK(at == bytes.size());
   }
 };
@@ -119,7 +119,7 @@ TEST_CASE("the states and rows of texts written together are those of each text 
         const auto row =
             std::span(rows).subspan((prompt.size() - 1 + r) * weights->vocab, weights->vocab);
         CHECK(x.log_sums[r] == float(log_sum_exp(row)));
-        CHECK(x.likeliest[r] == std::max_element(row.begin(), row.end()) - row.begin());
+        CHECK(x.most_likely[r] == std::max_element(row.begin(), row.end()) - row.begin());
       }
       texts.push_back(x.tokens);
     }

@@ -136,8 +136,8 @@ TEST_CASE("every policy generates under every verifier and decoder") {
     CHECK(j["logprob"].size() == 8);
     CHECK(j["ended_by"] == "length");
   };
-  for (const cli::rule& rule : cli::rules()) {
-    const std::string policy = "--policy " + rule.name;
+  for (const cli::known_policy& chosen : cli::known_policies()) {
+    const std::string policy = "--policy " + chosen.name;
     for (const char* verify : {"token", "block", "match", "coupled"})
       generates(policy + " --verify " + verify);
     generates(policy + " --gamma auto");
@@ -315,29 +315,30 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate --seed=1e3", {"--seed", "1e3"});
 }
 TEST_CASE(
-    "log-linear rules are combined as raw logits: every decoder gives one greedy text, and filters "
+    "log-linear policies are combined as raw logits: every decoder gives one greedy text, and "
+    "filters "
     "leave one") {
   const std::string greedy = "--temperature 0 --max-tokens 40 ",
                     bard = " --model " + models + "/bard.gguf";
   for (const char* policy : {"contrastive", "realign:lambda=1.5", "geometric"}) {
     INFO(policy);
-    const std::string rule = std::string("--policy ") + policy + " ";
-    const auto text = generated(greedy + rule);
+    const std::string chosen = std::string("--policy ") + policy + " ";
+    const auto text = generated(greedy + chosen);
     CHECK(text["space"] == "raw");
     for (const char* decoder :
          {"--decoder alternating", "--decoder n-model --gamma 2,3", "--decoder oracle",
           "--verify block", "--verify match", "--verify coupled", "--gamma auto", "--gamma 0"})
-      CHECK(generated(greedy + rule + decoder)["tokens"] == text["tokens"]);
+      CHECK(generated(greedy + chosen + decoder)["tokens"] == text["tokens"]);
     for (const char* decoder : {"speculative", "alternating", "oracle"})
       for (const char* filter : {"--top-k 40", "--top-p 0.5", "--min-p 0.5"})
-        CHECK(generated("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"]
+        CHECK(generated("--max-tokens 20 " + chosen + filter + " --decoder " + decoder)["tokens"]
                   .size() == 20);
   }
   for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "minimum --space raw"})
     CHECK(generated(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
   for (const char* policy : {"ensemble", "minimum", "maximum", "power:rho=-1", "power:rho=0"}) {
-    const std::string rule = std::string("--space raw --policy ") + policy + " " + greedy;
-    CHECK(generated(rule)["tokens"] == generated(rule + "--decoder oracle")["tokens"]);
+    const std::string chosen = std::string("--space raw --policy ") + policy + " " + greedy;
+    CHECK(generated(chosen)["tokens"] == generated(chosen + "--decoder oracle")["tokens"]);
   }
   // no filter: one law, one text
   const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";
@@ -345,7 +346,8 @@ TEST_CASE(
   CHECK(generated("--policy minimum --max-tokens 2")["space"] == "law");
 }
 TEST_CASE(
-    "a space that a rule or decoder does not have is refused; rows without a law say why, and the "
+    "a space that a policy or decoder does not have is refused; rows without a law say why, and "
+    "the "
     "way out") {
   refuses("generate --space prayer", {"--space prayer", "raw, law"});
   for (const char* d : {"speculative", "alternating", "oracle"})

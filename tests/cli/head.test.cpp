@@ -129,7 +129,7 @@ TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and dra
   std::printf("SmolLM2's head: %zu of %zu accepted\n", accepted, drafted);
   CHECK(10 * accepted > drafted);  // of a tree two of four nodes at most
 }
-TEST_CASE("a head drafts for rules that read its row, and takes turns with the target") {
+TEST_CASE("a head drafts for policies that read its row, and takes turns with the target") {
   for (const std::string how :
        {"--policy token-v3:alpha=0.3 --gamma 3", "--policy ensemble:lambda=0.3 --gamma 2",
         "--decoder alternating --policy ensemble --gamma 3,2", "--decoder oracle",
@@ -158,7 +158,7 @@ TEST_CASE(
     refuses("generate --draft " + cut.path, {"tensor"});
   }
   {
-    changed_head wide("wide");  // the first number of d2t, behind: type, type of elements, count
+    changed_head wide("wide");  // the first number of d2t, after: type, type of elements, count
     const auto at = wide.after("specagg-head.d2t", 4 + 4 + 8);
     wide.bytes[at + 2] = 1;  // + 65536
     wide.write();

@@ -45,7 +45,7 @@ double worst(const json& a, const json& b) {
     w = std::max(w, std::fabs(double(a[i]) - double(b[i])));
   return w;
 }
-// One more line behind it is answered: the batch went on.
+// One more line after it is answered: the batch went on.
 const std::string good = R"({"id":"good","policy":"lossless","q":[0.5,0.5],"p":[0.25,0.75]})";
 void bad_line(const std::string& line, const json& id, std::initializer_list<const char*> words) {
   INFO(line.substr(0, 200));
@@ -183,8 +183,8 @@ TEST_CASE("logits, -inf among them, are rows; confidence decides, probabilities 
   CHECK(out[2]["law"] == json({1.0, 0.0}));
 }
 TEST_CASE(
-    "bild compares cross-entropies, or greedily -log p of the draft's likeliest token, by "
-    "untempered rows") {
+    "bild compares cross-entropies, or greedily -log p of the draft's most likely token, by "
+    "rows at temperature 1") {
   const std::string rows =
       R"("q":[1,0,0],"p":[0,1,0],"q_confidence":[0.5,0.3,0.2],"p_confidence":[0.3,0.5,0.2]})";
   const auto target = [&](const std::string& params) {
@@ -240,15 +240,16 @@ TEST_CASE("law prints a table, or JSON") {
   CHECK(double(j["worst_error"]) < 1e-15);
 }
 TEST_CASE(
-    "rows of a real vocabulary: every rule's target, acceptance and overlap; the law is null, as "
+    "rows of a real vocabulary: every policy's target, acceptance and overlap; the law is null, as "
     "nobody walked it") {
   const std::vector<double> q = long_row(151936, 0);
   std::string text;
-  for (const cli::rule& r : cli::rules()) text += long_line(2000, r.name, "token").dump() + "\n";
+  for (const cli::known_policy& r : cli::known_policies())
+    text += long_line(2000, r.name, "token").dump() + "\n";
   for (const char* v : {"token", "block", "match", "coupled"})
     text += long_line(151936, "token-v3", v).dump() + "\n";
   const auto out = batch(text);
-  REQUIRE(out.size() == cli::rules().size() + 4);
+  REQUIRE(out.size() == cli::known_policies().size() + 4);
   for (const json& o : out) {
     REQUIRE(o["status"] == "ok");
     CHECK(o["law"].is_null());
@@ -297,7 +298,7 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "law --q and --p take files of numbers; long rows are printed by their likeliest tokens") {
+    "law --q and --p take files of numbers; long rows are printed by their most likely tokens") {
   const auto path =
       std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
   const std::string file = path.string();

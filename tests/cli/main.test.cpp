@@ -17,7 +17,7 @@ bool has_escapes(const ran& r) { return r.out.find('\033') != std::string::npos;
 
 }  // namespace
 
-TEST_CASE("output that cannot be written is reported, whatever was to be printed") {
+TEST_CASE("any output that cannot be written is reported") {
   for (const char* arguments :
        {"--help", "--version", "generate --help", "plan cos --help", "generate --max-tokens 3",
         "generate --max-tokens 3 --json", "law --q 0.5,0.5 --p 0.4,0.6",

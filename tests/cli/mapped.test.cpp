@@ -103,7 +103,7 @@ TEST_CASE("drafts of another vocabulary leave the target's greedy and coupled te
   }
   CHECK_FALSE(generated("--max-tokens 5").contains("mapped"));
 }
-TEST_CASE("every decoder and rule takes models of another vocabulary") {
+TEST_CASE("every decoder and policy takes models of another vocabulary") {
   const renamed draft;
   const std::string common = "--max-tokens 40 --target " + target + " --draft " + draft.path;
   for (const char* how :
@@ -120,7 +120,8 @@ TEST_CASE("every decoder and rule takes models of another vocabulary") {
   CHECK(three["tokens"].size() == 40);
 }
 TEST_CASE(
-    "SmolLM2: models of two families draft for each other, by rules and decoders, and greedy texts "
+    "SmolLM2: models of two families draft for each other, by policies and decoders, and greedy "
+    "texts "
     "stay") {
   const std::string smol = test::smollm2();
   if (smol.empty()) return;

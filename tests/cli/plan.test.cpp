@@ -53,7 +53,7 @@ TEST_CASE("plan dssd prints Table 1 of its paper, all 24 cells") {
 }
 TEST_CASE("plan dssd --schemes counts the bytes of each split") {
   prints("dssd --schemes --gamma 4 --acceptance 0.8",
-         {"dsd", "400016", "dssd", "24", "shared-noise", "16", "quantised"});
+         {"dsd", "400016", "dssd", "24", "coupled", "16", "quantised"});
   const auto j = json("dssd --vocabulary 32000 --gamma 4 --acceptance 0.8");
   REQUIRE(j["schemes"].size() == 4);
   CHECK(j["schemes"][3]["bytes_up"] == 84);  // 4 x (an id and 134.8 bits)
@@ -142,9 +142,9 @@ TEST_CASE(
     const auto j = json(std::string("schedulers") + setting);
     REQUIRE(j["settings"].size() == 5);
     for (const auto& s : j["settings"]) {
-      for (const char* rule : {"recursion", "moving"})
-        CHECK(double(s[rule]["over_eq8"]) <=
-              double(s[rule]["two_standard_errors"]) + 0.002 * double(s["Eq 8"]["seconds"]));
+      for (const char* method : {"recursion", "moving"})
+        CHECK(double(s[method]["over_eq8"]) <=
+              double(s[method]["two_standard_errors"]) + 0.002 * double(s["Eq 8"]["seconds"]));
       CHECK(double(s["moving"]["seconds"]) <= 1.001 * double(s["random"]["seconds"]));
     }
   }
@@ -165,7 +165,7 @@ TEST_CASE("plan dssd calls T_NTT what the paper calls it, and counts q(y) in ful
   for (const auto& s : j["schemes"])
     if (s["scheme"] == "dssd") CHECK(s["bytes_up"] == 64);
 }
-TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, never nan") {
+TEST_CASE("plan prints numbers or refuses: never inf, never nan") {
   const std::pair<const char*, std::vector<const char*>> commands[] = {
       {"cos", {"--acceptance", "--tv", "--gamma", "--c", "--v"}},
       {"speculative", {"--acceptance", "--c", "--v", "--d", "--most"}},

@@ -213,7 +213,7 @@ TEST_CASE(
     std::vector<token_id> read{pieces().bos()};
     for (const token_id t : shared->texts->tokens(found[d])) read.push_back(t);
     read.push_back(pieces().encode("\n").back());
-    read.insert(read.end(), text.begin() + 1, text.end());  // behind its begin
+    read.insert(read.end(), text.begin() + 1, text.end());  // after its begin
     cpu::llama m(shared->weights);
     std::vector<float> rows(2 * V);
     REQUIRE(m.extend(read, rows) == status::ok);

@@ -103,7 +103,7 @@ TEST_CASE(
       CHECK(double(j["optimum"]) == Approx(double(j["traversal"]["accepted"])).epsilon(1e-12));
   }
   // By hand: the first child is drawn from (0, .6, .4) and accepted with probability .4 + .4. Then
-  // token 0 alone is owed, and it is the second child.
+  // token 0 alone is left, and it is the second child.
   const auto by_hand = nlohmann::json::parse(cli::run(rows + "--tree 2").out);
   CHECK(double(by_hand["traversal"]["accepted"]) == Approx(1).epsilon(1e-12));
   CHECK(cli::run("law --q .5,.3,.2 --p .2,.4,.4 --tree 2").out.find("optimum") !=

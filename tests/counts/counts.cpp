@@ -100,7 +100,7 @@ KERNEL(greedy) { filter({.temperature = 0}); }
 KERNEL(race) {
   softmax_row<float> row(wide[0].p);
   if (row.normalise() != status::ok) std::abort();
-  sink = race(row, shared_noise(5), 0);
+  sink = race(row, coupled_noise(5), 0);
 }
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -129,7 +129,7 @@ struct example {
         if (random.below(20) == 0)
           y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));
         else if (random.below(10) != 0 && q.normalise() == status::ok)
-          y = coupled ? race(q, shared_noise(seed[r], request[r]), start[r] + j)
+          y = coupled ? race(q, coupled_noise(seed[r], request[r]), start[r] + j)
                       : draw(q, {stream::draft, start[r] + j, start[r]}, chooser, scratch);
         tokens[r * s.most + j] = y;
       }
@@ -214,7 +214,7 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
            const Verifier& verifier, const CpuVerifier& cpu_verifier, tally& seen) {
   using namespace specagg;
   numbers random(seed);
-  constexpr bool coupled = shares_noise<Verifier>;
+  constexpr bool coupled = is_coupled<Verifier>;
   const example<S> e(s, random, coupled);
   const bool want_acceptances = random.below(2);
   std::vector<Policy> policies;
@@ -306,8 +306,8 @@ template <class S, class Policy, class Verifier>
 void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices,
            const Verifier& verifier, tally& seen) {
   const auto cpu_verifier = [&](std::uint64_t key, std::uint64_t request) {
-    if constexpr (specagg::shares_noise<Verifier>)
-      return specagg::coupled_verifier{specagg::shared_noise(key, request)};
+    if constexpr (specagg::is_coupled<Verifier>)
+      return specagg::coupled_verifier{specagg::coupled_noise(key, request)};
     else return verifier;
   };
   agree<S>(s, seed, choices, verifier, cpu_verifier, seen);

@@ -8,14 +8,14 @@
 #include "../tools/cli/policies.hpp"
 #endif
 
-// With -DPART=k (0 to 5) only some of the rules: nvcc takes half a minute for each, and compilers
-// can work side by side.
+// With -DPART=k (0 to 5) only some of the policies: nvcc takes half a minute for each, and
+// compilers can work side by side.
 #ifndef PART
 #define PART -1
 #endif
 constexpr bool in_part(int k) { return PART < 0 || PART == k; }
 
-// A rule with its parameters as in the catalogue, and at and below the bounds of their ranges.
+// A policy with its parameters as in the catalogue, and at and below the bounds of their ranges.
 template <class Line>
 auto choices_of(const Line& line) {
   std::vector all(line.values.begin(), line.values.end());
@@ -29,20 +29,20 @@ auto choices_of(const Line& line) {
   return all;
 }
 
-// f(choices) for each rule of this part.
+// f(choices) for each policy of this part.
 template <class F>
 void for_each_policy(F&& f) {
-  constexpr std::size_t rules = std::tuple_size_v<decltype(specagg::catalogue)>;
+  constexpr std::size_t policies = std::tuple_size_v<decltype(specagg::catalogue)>;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     const auto one = [&]<std::size_t K>() {
-      if constexpr (in_part(int(K * 6 / rules))) f(choices_of(std::get<K>(specagg::catalogue)));
+      if constexpr (in_part(int(K * 6 / policies))) f(choices_of(std::get<K>(specagg::catalogue)));
     };
     (one.template operator()<I>(), ...);
-  }(std::make_index_sequence<rules>());
+  }(std::make_index_sequence<policies>());
 }
 
 // Every policy with this verifier, on rows of every kind; at least `steps` of them. The emulator
-// runs one kernel for all, where the rule is chosen at run time; nvcc makes one for each.
+// runs one kernel for all, where the policy is chosen at run time; nvcc makes one for each.
 template <class Verifier>
 void every_policy_agrees(const Verifier& verifier) {
   if (!have_device()) return;
@@ -72,7 +72,7 @@ void every_policy_agrees(const Verifier& verifier) {
   for (const status s :
        {status::ok, status::invalid_row, status::draft_not_in_support, status::token_out_of_range})
     CHECK(seen.statuses[s] > 0);
-  if (PART < 0)  // few rules have parameters that are invalid, or rows without a law
+  if (PART < 0)  // few policies have parameters that are invalid, or rows without a law
     for (const status s : {status::undefined_target, status::invalid_parameter})
       CHECK(seen.statuses[s] > 0);
   CHECK(seen.rejected > 0);

@@ -70,7 +70,7 @@ TEST_CASE("a product of whole numbers is exact, each column beside each row") {
     CHECK(multiplied(on, by, in_16_bits(w, type), in_16_bits(x, type), rows * columns) == due);
   }
 }
-TEST_CASE("a column's product has the same bits whatever stands in the others") {
+TEST_CASE("a column's product has the same bits beside any others") {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return;
   const device on;

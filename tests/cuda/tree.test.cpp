@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random batches of trees, walked by the device (or by its emulator) and by the CPU: every token,
 // status, claim and log-probability must have the same bits. Trees of every shape and kind of
-// proposal; rows that are invalid, tokens that are foreign or equal, and nodes that are not there
-// included.
+// proposal; rows that are invalid, tokens that are outside the support or equal, and nodes that are
+// not there included.
 #include "cuda/agree.hpp"
 
 #include <specagg/backend/cuda/tree.hpp>
@@ -186,7 +186,7 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
   for (std::size_t r = 0; r < f.requests; ++r) {
     const draft_tree tree = f.tree(r);
     std::vector<tree_node> nodes(f.most + 1);
-    std::vector<float> owed(f.levels * V);
+    std::vector<float> residual(f.levels * V);
     std::vector<double> sums(verify_scratch(V));
     std::vector<emission> out(f.levels + 1);
     random_streams chooser(f.seed[r], r);
@@ -197,7 +197,7 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
           tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
           rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
           rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
-          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, owed, sums});
+          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, residual, sums});
     INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", "
                  << tree.size() << " of " << f.most << " nodes, " << f.levels
                  << " levels, temperature " << f.temperature);
@@ -326,7 +326,7 @@ TEST_CASE("cuda: trees whose sizes are out of range are refused before anything 
   refused([](auto& x) { x.start = nullptr; });
   refused([](auto& x) { x.seed = nullptr; });
   auto b = good;
-  // certain tokens, and a rule that reads no draft: no row of it
+  // certain tokens, and a policy that reads no draft: no row of it
   b.propose = proposal::top;
   b.draft = nullptr;
   CHECK(result(b, bytes) == cudaSuccess);

@@ -50,12 +50,12 @@ TEST_CASE("cuda: a kernel's attributes are asked for once") {
   CHECK(counted().questions == 0);
 }
 
-TEST_CASE("cuda: no thread block starts for a draft row that the rule does not read") {
+TEST_CASE("cuda: no thread block starts for a draft row that the policy does not read") {
   // The bonus of ensemble reads the draft's row; that of lossless does not.
-  const auto blocks = [](const auto& rule) {
+  const auto blocks = [](const auto& policy) {
     counted() = {};
     tally seen;
-    agree<float>({3, 1000, 2}, 5, std::vector{rule}, token_verifier{}, seen);
+    agree<float>({3, 1000, 2}, 5, std::vector{policy}, token_verifier{}, seen);
     return counted().blocks;
   };
   CHECK(blocks(ensemble{0.5}) == 3 * (3 + 3) + 3);

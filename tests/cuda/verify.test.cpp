@@ -34,15 +34,16 @@ struct weighted {
 
 }  // namespace
 
-TEST_CASE("cuda: rules that read the token's id agree with the CPU, in every block and cluster") {
+TEST_CASE(
+    "cuda: policies that read the token's id agree with the CPU, in every block and cluster") {
   if (!have_device()) return;
   tally seen;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const std::size_t V = seed % 3 == 0 ? 17000 : 3 + 400 * seed;
-    const std::vector rules{from_target<2>{{0, 1500}}, from_target<2>{{2, token_id(V - 1)}}};
-    agree<float>({3, V, 3}, seed, rules, token_verifier{}, seen);
-    agree<float>({3, V, 3}, seed, rules, block_verifier{}, seen);
-    agree<float>({3, V, 3}, seed, rules, device::coupled{}, seen);
+    const std::vector policies{from_target<2>{{0, 1500}}, from_target<2>{{2, token_id(V - 1)}}};
+    agree<float>({3, V, 3}, seed, policies, token_verifier{}, seen);
+    agree<float>({3, V, 3}, seed, policies, block_verifier{}, seen);
+    agree<float>({3, V, 3}, seed, policies, device::coupled{}, seen);
     agree<float>({3, V, 3}, seed, std::vector{without_token{2}}, match_verifier{}, seen);
   }
   CHECK(seen.statuses[status::ok] > 50);
@@ -60,13 +61,13 @@ TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "
   CHECK(seen.steps > 30);
 }
 
-TEST_CASE("cuda: a checked rule is reported where it is no law, as on the CPU") {
+TEST_CASE("cuda: a checked policy is reported where it is no law, as on the CPU") {
   if (!have_device()) return;
-  const auto all = [](const weighted& rule) {
+  const auto all = [](const weighted& policy) {
     tally seen;
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{rule}}, token_verifier{}, seen);
-      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{rule}}, device::coupled{}, seen);
+      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{policy}}, token_verifier{}, seen);
+      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{policy}}, device::coupled{}, seen);
     }
     return seen;
   };
@@ -275,7 +276,7 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
   // where the first word of that token is the largest there is
   constexpr std::uint32_t position = 30589;
   constexpr token_id rare = 102386;
-  const shared_noise noise(1);
+  const coupled_noise noise(1);
   std::vector<float> row(102400, -INFINITY);
   row[5] = 0;
   for (const double factor : {0.999, 1.001}) {
@@ -301,7 +302,7 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
   }
 }
 
-TEST_CASE("cuda: a batch gives the same whatever its order and however it is split") {
+TEST_CASE("cuda: a batch gives the same in any order and split in any way") {
   if (!have_device()) return;
   // All requests at once are one thread block each; one alone is a cluster.
   numbers random(5);

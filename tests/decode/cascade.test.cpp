@@ -13,7 +13,7 @@ using T = double;
 
 namespace {
 
-// Defer iff max q < 1 - alpha (Chow), of the untempered row.
+// Defer iff max q < 1 - alpha (Chow), of the row at temperature 1.
 struct unsure {
   double alpha;
   static constexpr bool decides_by_draft = true;
@@ -23,7 +23,7 @@ struct unsure {
     return [=](auto at) { return select(defer, at.p, at.q); };
   }
 };
-struct unsure_tempered {  // the same of the row that is sampled from
+struct unsure_sampled {  // the same of the row that is sampled from
   double alpha;
   static constexpr bool reads_confidence = false, decides_by_draft = true;
   template <class Rows>
@@ -76,7 +76,7 @@ std::vector<double> q_row(const std::vector<token_id>& context, const setting& s
 std::vector<double> p_row(const std::vector<token_id>& context, const setting& s) {
   return probabilities(large_model(), context, s.sample, s.penalty);
 }
-std::vector<double> untempered_q(const std::vector<token_id>& context, const setting& s) {
+std::vector<double> q_at_temperature_1(const std::vector<token_id>& context, const setting& s) {
   return probabilities(small_model(), context, {}, s.penalty);
 }
 
@@ -116,16 +116,16 @@ auto law_of(const setting& s, Decode decode, Check check) {
 // ---- sequential ---------------------------------------------------------------------------------
 
 TEST_CASE(
-    "a sequential cascade emits exactly q or p by its rule, and calls p for those tokens alone") {
+    "a sequential cascade emits exactly q or p by its policy, and calls p for those tokens alone") {
   for (const setting& s : settings) {
     double worst = 0;
     for (const double alpha : {0.3, 0.5, 0.6}) {
-      const auto check = [&](const auto& rule, auto sure) {
+      const auto check = [&](const auto& policy, auto sure) {
         const auto law = law_of(
             s,
             [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
                 auto& work, auto& accept) {
-              return sequential_decode(t, most, d, m, rule, chooser, s.options(), work, processor,
+              return sequential_decode(t, most, d, m, policy, chooser, s.options(), work, processor,
                                        accept);
             },
             [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
@@ -140,7 +140,7 @@ TEST_CASE(
             });
         worst = std::max(
             worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-              // Who wrote the tokens so far follows from the rule: run again.
+              // Who wrote the tokens so far follows from the policy: run again.
               std::size_t run = 0;
               for (std::size_t n = 1;; ++n) {
                 const std::vector<token_id> before(context.begin(),
@@ -152,8 +152,8 @@ TEST_CASE(
               }
             }));
       };
-      check(unsure{alpha}, [&](const auto& c) { return untempered_q(c, s); });
-      check(unsure_tempered{alpha}, [&](const auto& c) { return q_row(c, s); });
+      check(unsure{alpha}, [&](const auto& c) { return q_at_temperature_1(c, s); });
+      check(unsure_sampled{alpha}, [&](const auto& c) { return q_row(c, s); });
     }
     std::printf("sequential cascade: texts of %zu tokens, worst error %.2e\n", s.length, worst);
     CHECK(worst < 1e-12);
@@ -176,7 +176,7 @@ TEST_CASE(
   CHECK(m.calls == 10);
   CHECK(d.calls == 100);
 }
-TEST_CASE("a rule that mixes instead of deferring is refused by the sequential cascade") {
+TEST_CASE("a policy that mixes instead of deferring is refused by the sequential cascade") {
   auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
@@ -292,7 +292,7 @@ TEST_CASE(
           all[{context.begin() + 1, context.end()}] = r;
           return;
         }
-        const auto q = q_row(context, s), p = p_row(context, s), c = untempered_q(context, s);
+        const auto q = q_row(context, s), p = p_row(context, s), c = q_at_temperature_1(context, s);
         for (std::size_t v = 0; v < vocabulary; ++v) {
           context.push_back(token_id(v));
           self(self, context, {r.q * q[v], r.p * p[v], r.confidence * c[v]});

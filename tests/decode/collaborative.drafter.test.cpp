@@ -154,9 +154,10 @@ TEST_CASE("two models that verify a drafter's rows emit exactly the law of every
       for (std::size_t proposed = 1; proposed <= 3; ++proposed)
         CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
   };
-  check(lossless{});                                 // model 1's token after the drafts is final
-  check(any_of<ensemble, token_v3>{token_v3{0.3}});  // chosen at run time, reads untempered rows
-  check(raw_logits{contrastive{0.3}});               // one row more than models
+  check(lossless{});  // model 1's token after the drafts is final
+  check(any_of<ensemble, token_v3>{
+      token_v3{0.3}});                  // chosen at run time, reads rows at temperature 1
+  check(raw_logits{contrastive{0.3}});  // one row more than models
 }
 TEST_CASE("tokens of a drafter cost no call of a model") {
   // At temperature 0, proposals that equal both models' text: model 0 scores 1 + 3 rows in a call

@@ -211,7 +211,7 @@ TEST_CASE("penalties, filters and an end of text keep the law of models that tak
   CHECK(worst_error<3>(product<3>{}, {3, 2, 1}, {4, {}, 0, penalty}) < 1e-12);
 }
 TEST_CASE(
-    "policies of the library, deferral rules with untempered rows among them, combine two "
+    "policies of the library, deferral rules with rows at temperature 1 among them, combine two "
     "alternating models") {
   const auto check = [](const auto& policy, const sampling& s) {
     std::size_t reused = 0;
@@ -355,7 +355,8 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
   CHECK(masks > 0);
 }
 TEST_CASE(
-    "raw logits: models that take turns emit the combination, tempered and filtered after it was "
+    "raw logits: models that take turns emit the combination, with temperature and filters after "
+    "it was "
     "made") {
   const auto check = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma,
                                         const sampling& s) {
@@ -672,7 +673,7 @@ std::vector<double> context_free(const toy_source<T>& m) {
 }  // namespace
 TEST_CASE("calls per model on context-free models are the visit rates of the renewal formula") {
   // A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection,
-  // 1 (P) when p drafts behind its own bonus, 2 (Q) when q does. `next`: where it leads if the
+  // 1 (P) when p drafts after its own bonus, 2 (Q) when q does. `next`: where it leads if the
   // whole draft is accepted; otherwise to D.
   constexpr std::size_t v = 8, most = 200000, next[] = {1, 2, 1};
   // The pair of models with TV 0.4, hence a_q = a_p = 0.8 at lambda = 1/2: its spread is found by
@@ -833,7 +834,7 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
 // ---- ends, limits and defects -------------------------------------------------------------------
 
 TEST_CASE(
-    "what accept() refuses ends the text: drafts and tokens behind it are taken back from "
+    "what accept() refuses ends the text: drafts and tokens after it are taken back from "
     "everybody") {
   auto models = make_sources<3>();
   std::vector<token_id> buffer(60);

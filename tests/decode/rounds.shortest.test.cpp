@@ -24,7 +24,7 @@ tokens appended(Decode&& decode) {
   return {buffer.begin() + prompt, buffer.begin() + std::ptrdiff_t(t.size)};
 }
 
-// What stands behind the workspace in a call, written out. Counts the calls of each.
+// What stands after the workspace in a call, written out. Counts the calls of each.
 struct written_out {
   std::size_t pushed = 0, accepted = 0, rounds = 0;
   struct counting {

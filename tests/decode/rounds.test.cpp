@@ -141,7 +141,7 @@ std::vector<double> row_of(const actor& model, const tokens& context) {
 }
 
 using promise = std::function<std::vector<double>(const tokens&)>;
-// The probability of every text of at most `length` tokens behind token 0.
+// The probability of every text of at most `length` tokens after token 0.
 std::map<tokens, double> due_law(std::size_t length, const promise& promised) {
   std::map<tokens, double> law;
   const std::function<void(tokens, double)> walk = [&](tokens context, double probability) {
@@ -161,7 +161,7 @@ std::map<tokens, double> due_law(std::size_t length, const promise& promised) {
   return law;
 }
 
-// One text behind token 0. decode(text, most, processor, chooser, accept) -> status.
+// One text after token 0. decode(text, most, processor, chooser, accept) -> status.
 template <class Decode>
 tokens one_text(std::size_t length, either chooser, Decode decode) {
   tokens buffer(length + 8);
@@ -242,13 +242,13 @@ promise two_rows(const Policy& policy) {
 }
 
 // One type, so that the decoders are compiled once.
-struct rules : any_of<lossless, ensemble, token_v3, contrastive> {};
+struct policies : any_of<lossless, ensemble, token_v3, contrastive> {};
 template <class F>
 void for_each_policy(F f) {
-  f("lossless", rules{lossless{}});
-  f("ensemble", rules{ensemble{0.3}});
-  f("token-v3", rules{token_v3{0.3}});
-  f("contrastive", rules{contrastive{0.2}});
+  f("lossless", policies{lossless{}});
+  f("ensemble", policies{ensemble{0.3}});
+  f("token-v3", policies{token_v3{0.3}});
+  f("contrastive", policies{contrastive{0.2}});
 }
 
 }  // namespace
@@ -338,12 +338,12 @@ TEST_CASE(
     }
     const auto q = q_of(context);
     const std::vector<T> logits = logits_of(actor(V, 1), context);
-    softmax_row<T> untempered(logits);
-    REQUIRE(untempered.normalise() == status::ok);
+    softmax_row<T> at_temperature_1(logits);
+    REQUIRE(at_temperature_1.normalise() == status::ok);
     for (std::size_t v = 0; v < V; ++v)
       if (q[v] > 0) {
         context.push_back(token_id(v));
-        respond(context, probability * q[v], sure * untempered[v]);
+        respond(context, probability * q[v], sure * at_temperature_1[v]);
         context.pop_back();
       }
   };
@@ -361,7 +361,7 @@ TEST_CASE(
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
   actor d(V, 1), m = wary(2);
   for (const double fallback : {0.0, 0.3}) {
-    (void)keep(0, d, m);
+    (void)rollback(0, d, m);
     tokens buffer(64);
     text t{buffer, 1};
     grammar processor;
@@ -430,18 +430,18 @@ TEST_CASE(
     const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
       speculative_workspace<T> work(V, {.gamma = 4});
-      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser,
+      return speculative_decode(t, 20, d, m, policies{lossless{}}, chooser,
                                 {.gamma = 4, .sample = sample}, work, processor, any, no_watch,
                                 token_verifier(), listener());
     });
-    (void)keep(0, d, m);
+    (void)rollback(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {{4, 2}});
-      return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser,
+      return collaborative_decode(t, 20, std::tie(d, m), policies{contrastive{0.2}}, chooser,
                                   collaborative_options<2>{{4, 2}, sample}, work, processor, any,
                                   no_watch);
     });
-    (void)keep(0, d, m);
+    (void)rollback(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {{4, 1}});
       return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser,
@@ -481,7 +481,7 @@ TEST_CASE("the same texts through the production streams fit the joint law") {
     CHECK(f.passed);
     CHECK(f.detectable < 0.035);
   };
-  const rules p{lossless{}}, v3{token_v3{0.3}}, contrast{contrastive{0.2}}, mix{ensemble{0.3}};
+  const policies p{lossless{}}, v3{token_v3{0.3}}, contrast{contrastive{0.2}}, mix{ensemble{0.3}};
   fits("lossless, token", due_law(length, two_rows(p)), speculative(p, 4));
   fits("token-v3, block", due_law(length, two_rows(v3)), speculative(v3, 3, block_verifier()));
   fits("contrastive, in turns", due_law(length, two_rows(contrast)), alternating(contrast, {3, 2}));
@@ -537,13 +537,13 @@ TEST_CASE(
   either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
-                             processor, coupled_verifier{shared_noise(5)}, listener())
+    return speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, {.gamma = 4},
+                             work, processor, coupled_verifier{coupled_noise(5)}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, {.gamma = 4},
+    return speculative_round(t, 21 - t.size, d, m, policies{ensemble{0.3}}, chooser, {.gamma = 4},
                              work, processor, token_verifier(), listener())
         .why;
   });
@@ -568,7 +568,7 @@ TEST_CASE(
     while (t.size < 21) {
       try {
         const auto r =
-            collaborative_turn(t, 21 - t.size, std::tie(d, m), rules{ensemble{0.3}}, chooser,
+            collaborative_turn(t, 21 - t.size, std::tie(d, m), policies{ensemble{0.3}}, chooser,
                                collaborative_options<2>{{3, 2}}, work, processor);
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
@@ -593,8 +593,8 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
     for (int throws = 0; t.size < 21;) {
       try {
         const auto r =
-            speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
-                              processor, token_verifier(), listener());
+            speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, {.gamma = 4},
+                              work, processor, token_verifier(), listener());
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -618,7 +618,7 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
       return seen++ == kept ? throw std::runtime_error("caller") : true;
     };
     try {
-      (void)collaborative_decode(t, 20, std::tie(d, m), rules{ensemble{0.3}}, chooser,
+      (void)collaborative_decode(t, 20, std::tie(d, m), policies{ensemble{0.3}}, chooser,
                                  collaborative_options<2>{{3, 2}}, work, processor, accept,
                                  no_watch);
     } catch (const std::runtime_error&) {
@@ -639,8 +639,9 @@ TEST_CASE(
     (void)processor.push(0);
     speculative_workspace<T> work(V, {.gamma = 4});
     either chooser = streams(9);
-    const status s = speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
-                                        processor, any, no_watch, block_verifier(), listener());
+    const status s =
+        speculative_decode(t, 30, d, m, policies{lossless{}}, chooser, {.gamma = 4}, work,
+                           processor, any, no_watch, block_verifier(), listener());
     buffer.resize(t.size);
     return s;
   };
@@ -664,12 +665,12 @@ TEST_CASE(
   either chooser = streams(9);
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;
-  CHECK(collaborative_decode(t, 30, std::tie(f, g), rules{ensemble{0.3}}, chooser,
+  CHECK(collaborative_decode(t, 30, std::tie(f, g), policies{ensemble{0.3}}, chooser,
                              collaborative_options<2>{{3, 2}}, work, processor, any,
                              no_watch) == status::rollback_refused);
 }
 TEST_CASE(
-    "what decides how long drafts get sees how sure the model is, at temperature 0 and behind "
+    "what decides how long drafts get sees how sure the model is, at temperature 0 and after "
     "filters, too") {
   std::vector<double> warm, cold, filtered;
   const auto listen = [](const sampling& s, std::vector<double>& heard) {
@@ -684,7 +685,7 @@ TEST_CASE(
     length.heard = &heard;
     // the first row: no penalty has acted
     const watcher one = [](const emission&) { return false; };
-    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, {.gamma = 2, .sample = s},
+    CHECK(speculative_decode(t, 10, d, m, policies{lossless{}}, chooser, {.gamma = 2, .sample = s},
                              work, processor, one, no_watch, token_verifier(),
                              length) == status::ok);
     heard.resize(1);

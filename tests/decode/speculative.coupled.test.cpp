@@ -132,7 +132,8 @@ double worst_of_one(const L& length) {
 }  // namespace
 
 TEST_CASE(
-    "with shared noise a length learns from verified tokens alone, so every token has the law pi "
+    "with the Gumbel-max coupling a length learns from verified tokens alone, so every token has "
+    "the law pi "
     "exactly") {
   CHECK(worst_of_one(fixed_draft_length()) < 1e-12);
   CHECK(worst_of_one(moody_length()) < 1e-12);
@@ -140,7 +141,8 @@ TEST_CASE(
   CHECK(worst_of_one(plan::draft_length_controller({1, 0.2, 0.1})) < 1e-12);
 }
 TEST_CASE(
-    "with shared noise and two drafters, the choice between them learns from verified tokens "
+    "with the Gumbel-max coupling and two drafters, the choice between them learns from verified "
+    "tokens "
     "alone") {
   started_drafter first{1}, second{5};
   const auto both = [&] { return first_of(first, second); };

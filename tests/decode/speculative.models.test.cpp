@@ -43,7 +43,7 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
     text t{buffer, buffer.size()};
     buffer.resize(target_model.capacity());
     t.tokens = buffer;
-    (void)keep(0, draft_model, target_model);
+    (void)rollback(0, draft_model, target_model);
     speculative_workspace<float> work(tokens.size(), {.gamma = gamma});
     no_processor none;
     random_streams chooser(1, request);

@@ -85,7 +85,7 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
       REQUIRE(pi.size() == vocabulary);
       due *= pi[std::size_t(x)];
       context.push_back(x);
-      // nothing stands behind it
+      // nothing stands after it
       if (s.options.end_of_text.contains(x)) CHECK(context.size() == tokens.size() + 1);
     }
     if (endless) CHECK(tokens.size() == s.length);
@@ -192,7 +192,7 @@ TEST_CASE(
   CHECK(m.calls == 50);
   CHECK(d.misuses + m.misuses == 0);
 }
-TEST_CASE("a coupled text is the same whatever decides how much is drafted") {
+TEST_CASE("a coupled text is the same with any length of drafts") {
   const auto decode = [](auto length, std::size_t gamma) {
     toy_source<float> d(30, 3, 2, 3, 300), m(30, 4, 2, 3, 300);
     std::vector<token_id> buffer(210);
@@ -201,7 +201,7 @@ TEST_CASE("a coupled text is the same whatever decides how much is drafted") {
     no_processor none;
     random_streams chooser(1);
     REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, {.gamma = gamma}, work, none,
-                               keep_all, no_watch, coupled_verifier{shared_noise(7)},
+                               keep_all, no_watch, coupled_verifier{coupled_noise(7)},
                                length) == status::ok);
     return std::vector<token_id>(buffer.begin(), buffer.begin() + 201);
   };
@@ -245,7 +245,7 @@ TEST_CASE("a draft equal to the target is always accepted") {
   CHECK(m.calls == 40);
 }
 TEST_CASE(
-    "what accept() refuses ends the text: tokens behind it are taken back from models and "
+    "what accept() refuses ends the text: tokens after it are taken back from models and "
     "processor") {
   toy_source<float> d(30, 3), m(30, 3);
   std::vector<token_id> buffer(200);
@@ -276,7 +276,7 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     random_streams chooser(1);
     CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, {}, work, none, keep_all,
                              no_watch) == status::context_full);
-    CHECK(t.size == capacity);  // whatever was drafted: the target can see all of the text
+    CHECK(t.size == capacity);  // with any draft: the target can see all of the text
     CHECK(d.misuses + m.misuses == 0);
   }
 }
@@ -304,14 +304,14 @@ TEST_CASE(
     status draft_why = status::ok;
     std::vector<token_id> buffer(100), alone(100);
     text t{buffer, 1}, u{alone, 1};
-    CHECK(decode(lossless{}, coupled_verifier{shared_noise(4)}, t, draft_why) == status::ok);
+    CHECK(decode(lossless{}, coupled_verifier{coupled_noise(4)}, t, draft_why) == status::ok);
     CHECK(t.size == 31);
     toy_source<float> d(30, 3), m(30, 4);
     speculative_workspace<float> work(30, {.gamma = 4});
     no_processor none;
     random_streams chooser(1);
     CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, {.gamma = 0}, work, none, keep_all,
-                             no_watch, coupled_verifier{shared_noise(4)}) == status::ok);
+                             no_watch, coupled_verifier{coupled_noise(4)}) == status::ok);
     CHECK(buffer == alone);  // the text does not depend on the draft
     // A law that reads the draft's row ends where there is none, and says why.
     std::vector<token_id> other(100);

@@ -42,7 +42,7 @@ std::string letters(numbers& random, std::size_t longest) {
 }  // namespace
 
 TEST_CASE(
-    "find_stop is the earliest beginning of a stop that ends behind `from`, as looking everywhere "
+    "find_stop is the earliest beginning of a stop that ends after `from`, as looking everywhere "
     "finds it") {
   numbers random(1);
   int found = 0;

@@ -105,10 +105,10 @@ struct place {
 // times pi.
 template <class V, class Policy, class Load>
 double worst_error(const V& verifier, const Policy& policy, const Load& made, std::size_t most) {
-  constexpr bool remembers = shares_noise<V> && reads_draft<Policy>;
-  // With shared noise, where rounds began says what was drafted with the noise of later tokens.
-  // Where pi does not depend on it, the law of the text alone is promised.
-  constexpr bool starts_count = !shares_noise<V> || remembers;
+  constexpr bool remembers = is_coupled<V> && reads_draft<Policy>;
+  // With the Gumbel-max coupling, where rounds began says what was drafted with the noise of later
+  // tokens. Where pi does not depend on it, the law of the text alone is promised.
+  constexpr bool starts_count = !is_coupled<V> || remembers;
   std::map<place, std::map<std::array<double, two>, std::array<double, two>>> mass;  // by pi
   std::set<std::pair<std::size_t, std::size_t>> drafted;
   exhaustive_chooser chooser;
@@ -156,7 +156,7 @@ double worst_error(const V& verifier, const Policy& policy, const Load& made, st
     for (const auto& [law, m] : by_law)
       for (std::size_t v = 0; v < two; ++v)
         worst = std::max(worst, std::fabs(m[v] - law[v] * (m[0] + m[1])));
-  // with shared noise and a rule that reads the draft nobody is asked
+  // with the Gumbel-max coupling and a policy that reads the draft nobody is asked
   if constexpr (requires { made.asked; }) CHECK((asked > 0) == !remembers);
   CHECK(mass.size() > 50);
   CHECK(drafted.size() >= (remembers ? 1 : 4));
@@ -170,7 +170,7 @@ plan::draft_load priced(std::size_t most) {
 
 }  // namespace
 
-TEST_CASE("two texts with one budget have their laws exactly, whatever the load has looked at") {
+TEST_CASE("two texts with one budget have their laws exactly, with any load") {
   const auto check = [](const auto& verifier, std::size_t most) {
     CHECK(worst_error(verifier, lossless(), curious(), most) < 1e-12);
     CHECK(worst_error(verifier, ensemble{0.5}, curious(), most) < 1e-12);
@@ -183,6 +183,7 @@ TEST_CASE("two texts with one budget have their laws exactly, whatever the load 
   check(enumerated_coupled(), 5);
 }
 TEST_CASE(
-    "with shared noise and a rule that reads the draft, texts have equal shares of the budget") {
+    "with the Gumbel-max coupling and a policy that reads the draft, texts have equal shares of "
+    "the budget") {
   CHECK(worst_error(enumerated_coupled(), ensemble{0.5}, curious{.most = 3}, 5) < 1e-12);
 }

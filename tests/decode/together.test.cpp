@@ -109,7 +109,7 @@ std::size_t differing(const std::vector<order>& asked, const L& length, Make&& m
   using M = std::invoke_result_t<Make&, bool>;
   using S = session<M, V, L>;
   const auto verifier = [](const order& o) {
-    if constexpr (shares_noise<V>) return V{shared_noise(o.seed, 0)};
+    if constexpr (is_coupled<V>) return V{coupled_noise(o.seed, 0)};
     else return V{};
   };
   std::vector<std::unique_ptr<S>> all;
@@ -198,9 +198,9 @@ TEST_CASE(
   const plan::draft_load load({{{1, 1}, {4, 1.3}, {40, 4}}}, {{{1, 0.1}, {8, 0.2}}}, 9);
   unsigned seed = 20;
   for_each_verifier(1, 1, [&]<class V>(const V&) {
-    auto asked = orders(40, 40, ++seed, shares_noise<V>);
+    auto asked = orders(40, 40, ++seed, is_coupled<V>);
     for (order& o : asked)
-      if (!shares_noise<V>) o.how.sample = {.temperature = 0};
+      if (!is_coupled<V>) o.how.sample = {.temperature = 0};
     CHECK(differing<V>(asked, plan::draft_forecast(), make, 7, pool, load) == 0);
     CHECK(differing<V>(asked, plan::draft_length_controller({1, 0.2, 0.1}), make, 7, pool, load) ==
           0);

@@ -78,7 +78,7 @@ double worst_joint_error(const Law& law, std::size_t length, specagg::token_id e
     }
     const auto end = std::ranges::find(tokens, end_of_text);
     if (end == tokens.end()) CHECK(tokens.size() == length);
-    else CHECK(end + 1 == tokens.end());  // nothing stands behind the end
+    else CHECK(end + 1 == tokens.end());  // nothing stands after the end
     worst = std::max(worst, std::fabs(probability - due));
     total += probability;
   }
@@ -147,7 +147,7 @@ struct started_drafter {
 // and target draw by inverse transform. (For two tokens that is the race of verify/coupled.hpp.) So
 // every token has exactly the law pi, if what decides pi does not depend on that number.
 struct enumerated_coupled {
-  static constexpr bool shares_noise = true;
+  static constexpr bool is_coupled = true;
   template <class C>
   static specagg::token_id draw(C& chooser, std::size_t position, const std::vector<double>& law) {
     return chooser.draw({specagg::stream::draft, std::uint32_t(position), 0}, law);

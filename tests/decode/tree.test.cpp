@@ -77,7 +77,7 @@ double error_of_texts(const Policy& policy, const settings& s, const V& verifier
 }  // namespace
 
 TEST_CASE(
-    "texts decoded with trees have exactly the joint law: rules, proposals, shapes, verifiers") {
+    "texts decoded with trees have exactly the joint law: policies, proposals, shapes, verifiers") {
   double worst = 0;
   const auto check = [&](double error) {
     CHECK(error < 1e-13);
@@ -283,7 +283,7 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
     }
   CHECK((all_likely > 0 && all_drawn > 0));
 }
-TEST_CASE("a tree of a lookup needs a rule that does not read the draft") {
+TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
   toy_source<double> target_model(vocabulary, 8);
   lookup_drafter<float> lookup(vocabulary, 10);
   std::vector<token_id> buffer(10);
@@ -431,7 +431,8 @@ TEST_CASE("a model that does not keep a path reads it again: the text is the tar
       }
 }
 TEST_CASE(
-    "a rule that reads the draft decodes with trees until a model's context is full, not before") {
+    "a policy that reads the draft decodes with trees until a model's context is full, not "
+    "before") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
     toy_source<double> draft_model(10, 1, 2, 3, 40), target_model(10, 2);
     tree_workspace<double> work(10, {.shape = shape});

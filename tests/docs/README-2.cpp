@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/audit/audit_rule.hpp>
+#include <specagg/audit/audit_policy.hpp>
 
 int main() {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};

@@ -7,7 +7,7 @@
 int main() {
   constexpr std::size_t V = 50, size = 40;
   const std::vector<token_id> prompt{1, 2, 3};
-  const shared_noise noise(7);
+  const coupled_noise noise(7);
   const auto make = [&](side s, double h) {
     sites::hello terms = sites::hello_for(V, s);
     terms.most_tokens = size;

@@ -19,12 +19,12 @@ int main() {
   };
   const auto q = rows_of_model(1), p = rows_of_model(1001);
   std::vector<token_id> split{0}, whole{0};
-  random_streams at_device(7), at_edge(7), alone(7);
+  random_streams at_device(7), at_server(7), alone(7);
   std::vector<double> scratch(verify_scratch(V, gamma));
   std::vector<emission> out(gamma + 1);
   std::size_t rounds = 0;
   for (; split.size() < 100; ++rounds) {
-    if (dssd_round(split, q, p, V, gamma, at_device, at_edge) != status::ok) return 1;
+    if (dssd_round(split, q, p, V, gamma, at_device, at_server) != status::ok) return 1;
 
     std::vector<std::vector<float>> q_rows, p_rows{p(whole)};
     draft drafted{{}, std::uint32_t(whole.size())};

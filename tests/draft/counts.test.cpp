@@ -184,7 +184,7 @@ TEST_CASE(
   counts_drafter<double> wrong(12, 400, 1, {-1});
   CHECK(ask(wrong, {1, 5, 1}, {}, row, confidence) == status::invalid_parameter);
 }
-TEST_CASE("of more than `most` continuations a row has the likeliest; it still sums to 1") {
+TEST_CASE("of more than `most` continuations a row has the most likely; it still sums to 1") {
   constexpr std::size_t V = 999, most = counts_drafter<double>::most;
   tokens text;
   for (token_id t = 1; t < token_id(V); ++t)  // 0 is followed by all others, by every third twice
@@ -443,7 +443,7 @@ TEST_CASE("a coupled text is the same with counts, with any gamma, and without d
     REQUIRE(speculative_decode(
                 t, 250, drafter, m, lossless{}, chooser, {.gamma = gamma}, work, none, keep_all,
                 [&](const auto& r, const auto&) { accepted += r.accepted; },
-                coupled_verifier{shared_noise(3)}) == status::ok);
+                coupled_verifier{coupled_noise(3)}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);

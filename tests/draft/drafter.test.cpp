@@ -68,7 +68,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "one-hot drafts, as a lookup's, have the law of every rule at every prefix of a round, on the "
+    "one-hot drafts, as a lookup's, have the law of every policy at every prefix of a round, on "
+    "the "
     "1/8 grid") {
   using kinds = any_row<one_hot_row<double>, dense_row<double>>;
   std::size_t walked = 0;
@@ -88,12 +89,12 @@ TEST_CASE(
         const auto pi = [=](const tokens& prefix) {
           return target_law(policy, one_hot_row<double>(token(prefix), 3), r.p(prefix));
         };
-        const auto judge = [&](const draft& drafted, auto&&... a) {
+        const auto verify = [&](const draft& drafted, auto&&... a) {
           ++walked;
           return verifier.verify(drafted, a...);
         };
         worst =
-            std::max(worst, worst_error_of_round(policy, gamma, q, p, judge, pi, &reused).error);
+            std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, pi, &reused).error);
       }
     CHECK(worst < 1e-12);
     CHECK(reused == 0);

@@ -105,8 +105,8 @@ struct toy_head {
       keys.push_back(key_after(keys.empty() ? 3 : keys.back(), state, t[i]));
       own.push_back(next_state(state, t[i]) + error);
       own.push_back(t[i]);
-      if (const std::size_t behind = t.size() - i; behind <= rows)
-        write_row(keys.back(), logits.subspan((rows - behind) * 3, 3));
+      if (const std::size_t after = t.size() - i; after <= rows)
+        write_row(keys.back(), logits.subspan((rows - after) * 3, 3));
     }
     return status::ok;
   }
@@ -165,8 +165,8 @@ struct toy_tree_head : toy_head {
       tree.push_back({key_after(before, state, t[i]),
                       {next_state(state, t[i]) + error, double(t[i])},
                       parents[i]});
-      if (const std::size_t behind = t.size() - i; behind <= rows)
-        write_row(tree.back().key, logits.subspan((rows - behind) * 3, 3));
+      if (const std::size_t after = t.size() - i; after <= rows)
+        write_row(tree.back().key, logits.subspan((rows - after) * 3, 3));
     }
     return status::ok;
   }
@@ -286,8 +286,8 @@ auto dense(const Policy& policy, const Verifier& verifier = {}) {
 }  // namespace
 
 TEST_CASE(
-    "a head's rows are those of the target's states as far as it knows them, and of its own "
-    "behind") {
+    "a head's rows are those of the target's states as far as it knows them, and of its own after "
+    "them") {
   std::mt19937 random(3);
   for (const double error : {0., 0.5}) {
     toy_with_states target(V, 2);
@@ -384,8 +384,8 @@ TEST_CASE("a prompt is read when it is given, as far as the target has read it")
   CHECK(own.misuses == 0);
 }
 TEST_CASE(
-    "texts drafted by a head have exactly the target's joint law, whatever the head's own states "
-    "are") {
+    "texts drafted by a head have exactly the target's joint law, with any states of the head's "
+    "own") {
   for (const double error : {0., 0.5}) {
     std::size_t accepted = 0;
     const setting s{.error = error};
@@ -630,7 +630,7 @@ TEST_CASE(
   CHECK(mismatched.extend(first(2), row) == status::vocabulary_mismatch);
 }
 TEST_CASE(
-    "whatever is rolled back, a row is a function of the tokens and of how many the target has "
+    "after any rollback, a row is a function of the tokens and of how many the target has "
     "read") {
   std::mt19937 random(8);
   std::size_t rows_seen = 0, target_alone = 0;
@@ -675,7 +675,7 @@ TEST_CASE(
   CHECK(rows_seen > 2000);
   CHECK(target_alone > 2000);
 }
-TEST_CASE("where the states have a gap the head begins again behind it") {
+TEST_CASE("where the states have a gap the head begins again after it") {
   toy_with_states target(V, 2);
   target.last_call_alone = true;
   toy_head own{0.5};

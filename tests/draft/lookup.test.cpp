@@ -264,7 +264,7 @@ TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without
     REQUIRE(speculative_decode(
                 t, 250, lookup, m, lossless{}, chooser, {.gamma = gamma}, work, none, keep_all,
                 [&](const auto& r, const auto&) { accepted += r.accepted; },
-                coupled_verifier{shared_noise(3)}) == status::ok);
+                coupled_verifier{coupled_noise(3)}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);

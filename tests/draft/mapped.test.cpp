@@ -39,7 +39,7 @@ struct promise {
   template <class Policy>
   std::vector<double> operator()(const Policy& policy, const tokens& context) const {
     const auto q = mapped_by_hand(draft, context, s), p = probabilities(target, context, s);
-    // Rules read the untempered rows, too.
+    // Policies read the rows at temperature 1, too.
     const auto q_sure = mapped_by_hand(draft, context, {}), p_sure = probabilities(target, context);
     return target_law(policy, confident_row(as_row(q), as_row(q_sure)),
                       confident_row(as_row(p), as_row(p_sure)));

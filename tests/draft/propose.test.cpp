@@ -81,7 +81,7 @@ TEST_CASE("fewer tokens than were asked for; none in an invalid row") {
     CHECK(propose(kind, dense_row<double>(two), 0, chooser).tokens.empty());
   }
 }
-TEST_CASE("at temperature 0 the likeliest tokens of the untempered row are proposed") {
+TEST_CASE("at temperature 0 the most likely tokens of the row at temperature 1 are proposed") {
   const std::vector<float> logits{1, 3, 2, -1};
   random_streams chooser(1);
   for (const proposal kind : {proposal::greedy, proposal::top}) {

@@ -123,8 +123,7 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "a retokenising source gives the rows of its model after the own tokens, whatever was kept and "
-    "rolled back") {
+    "a retokenising source gives the rows of its model after the own tokens, after any rollback") {
   std::mt19937 random(2);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
   toy model(of_draft.size(), 3, 3);

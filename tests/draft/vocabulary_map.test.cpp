@@ -19,8 +19,7 @@ TEST_CASE("a map made from data has the given pairs, in the order of the target'
   CHECK(std::ranges::equal(map.drafts(), tokens{2, 0, 3}));
 }
 TEST_CASE(
-    "a map takes memory for the draft's tokens, whatever the size that the target is said to "
-    "have") {
+    "a map takes memory for the draft's tokens, for any size that the target is said to have") {
   constexpr std::size_t most = std::numeric_limits<token_id>::max();
   vocabulary_map map;
   const std::size_t before = allocated_bytes;

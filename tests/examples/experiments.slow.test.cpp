@@ -16,7 +16,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 
 #include "../research/experiments/regret.hpp"
-#include "../research/experiments/rules.hpp"
+#include "../research/experiments/policies.hpp"
 #include "cli/command.hpp"
 #include "support/catch.hpp"
 
@@ -25,8 +25,8 @@ using experiments::outcome;
 
 namespace {
 
-// Logits of draft and target behind the beginnings of a held-out text, and the token that follows;
-// at every other one the target's likeliest, so that rules are right often enough.
+// Logits of draft and target after the beginnings of a held-out text, and the token that follows;
+// at every other one the target's most likely, so that policies are right often enough.
 struct place {
   std::vector<float> q, p;
   token_id next;
@@ -67,7 +67,7 @@ outcome by_hand(const std::vector<double>& law, const std::vector<double>& q,
   }
   o.sampled = law[std::size_t(y)];
   o.cross_entropy = -std::log(o.sampled);
-  o.likeliest = top == std::size_t(y);
+  o.most_likely = top == std::size_t(y);
   return o;
 }
 
@@ -86,7 +86,7 @@ TEST_CASE(
         for (std::size_t i = s.rule == "mentored" ? 2 : 0; i < s.values.size();
              i += s.rule == "mentored" ? 9 : 3) {
           CAPTURE(s.rule, s.values[i], temperature);
-          experiments::with_rule(s.rule, s.values[i], [&](const auto& policy) {
+          experiments::with_policy(s.rule, s.values[i], [&](const auto& policy) {
             outcome o;
             REQUIRE(measure(policy, rows_of(q, q1), rows_of(p, p1), at.next, temperature == 1, o) ==
                     status::ok);
@@ -98,9 +98,9 @@ TEST_CASE(
             CHECK(std::fabs(o.sampled - due.sampled) < 1e-6);
             if (due.sampled > 1e-9) CHECK(std::fabs(o.cross_entropy - due.cross_entropy) < 1e-6);
             if (temperature == 1 && std::isfinite(due.kl)) CHECK(std::fabs(o.kl - due.kl) < 1e-6);
-            CHECK(o.likeliest == due.likeliest);
+            CHECK(o.most_likely == due.most_likely);
             ++compared;
-            hits += o.likeliest > 0;
+            hits += o.most_likely > 0;
           });
         }
     }
@@ -109,10 +109,10 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "experiments: specagg law answers the same for the same rows, for every rule by the name in "
+    "experiments: specagg law answers the same for the same rows, for every policy by the name in "
     "the CSV files") {
-  // The likeliest 16 tokens of both: law walks every branch of the verifier, which 4096 would make
-  // many.
+  // The most likely 16 tokens of both: law walks every branch of the verifier, which 4096 would
+  // make many.
   std::ostringstream lines;
   std::vector<outcome> own;
   const auto numbers = [](const std::vector<double>& x) { return nlohmann::json(x).dump(); };
@@ -136,7 +136,7 @@ TEST_CASE(
     }
     for (const experiments::sweep& s : experiments::sweeps()) {
       const double x = s.values[s.values.size() / 2];
-      experiments::with_rule(s.rule, x, [&](const auto& policy) {
+      experiments::with_policy(s.rule, x, [&](const auto& policy) {
         REQUIRE(measure(policy, rows_of(q, q), rows_of(p, p), 0, false, own.emplace_back()) ==
                 status::ok);
       });

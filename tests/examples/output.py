@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program of examples/ ends with its own output, as a comment: a line `// Output:`, then each line behind `// `.
+"""A program of examples/ ends with its own output, as a comment: a line `// Output:`, then each line after `// `.
 Runs the program and compares the two.
 
 usage: output.py [--write] SOURCE PROGRAM...     --write: puts what the program prints into SOURCE

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first program of README.md compiles as it is printed, prints what stands behind it, includes specagg.hpp alone and calls
+"""The first program of README.md compiles as it is printed, prints what stands after it, includes specagg.hpp alone and calls
 nothing that allocates or throws, and compiles with the core as one header; no block of C++ in README.md, CHANGELOG.md and docs/ has a
 backtick.
 
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
 readme = (ROOT / "README.md").read_text()
 
-# --- the program: the first ```cpp block, its command line and output in the block behind it ---
+# --- the program: the first ```cpp block, its command line and output in the block after it ---
 program, command, expected = re.search(r"```cpp\n(.*?)```\n```\n\$ (.*?)\n(.*?)```\n", readme, re.S).groups()
 assert "-Iinclude" in command and "-std=c++20" in command, f"README.md compiles it with: {command}"
 folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ for name, flags_too in ("readme", [f"-I{ROOT}/include"]), ("one", []):
     assert "verify" not in str(called) and not bad, f"README.md's program calls {bad}"
 print("it is verified without an allocation or an exception, also with the core as one header")
 
-# --- blocks of C++ (which rules README.md names, scripts/check-tree looks at) ---
+# --- blocks of C++ (which policies README.md names, scripts/check-tree looks at) ---
 for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
     for block in re.findall(r"^```cpp\n(.*?)^```$", page.read_text(), re.M | re.S):
         assert "`" not in block, f"tests/tree/documentation.cmake does not compile a block with a backtick:\n{block}"

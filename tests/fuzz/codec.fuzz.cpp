@@ -88,7 +88,7 @@ void check_row(const row_codec& codec, bytes in) {
 template <class T>
 void check_messages(const row_codec& codec, bytes in) {
   constexpr std::size_t gamma = 3;
-  split_workspace<T> device(codec, gamma), edge(codec, gamma);
+  split_workspace<T> device(codec, gamma), server(codec, gamma);
   std::vector<token_id> tokens(in.take<std::uint8_t>() % 5);
   for (token_id& t : tokens)
     t = in.take<std::uint8_t>() % 4 == 0 ? in.take<token_id>()
@@ -111,8 +111,8 @@ void check_messages(const row_codec& codec, bytes in) {
     require(down.token == no_token ||
             (down.token >= 0 && std::size_t(down.token) < codec.vocabulary));
   };
-  check(verify_coded(up, codec, p_rows, chooser, edge));
-  check(verify_split(up, codec, p_rows, chooser, edge));
+  check(verify_coded(up, codec, p_rows, chooser, server));
+  check(verify_split(up, codec, p_rows, chooser, server));
   answer.row = {in.data, in.size};
   for (const bool row : {true, false}) {
     if (!row) answer.row = {};

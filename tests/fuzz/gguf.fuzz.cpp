@@ -37,7 +37,7 @@ std::vector<place> integers_of(std::string_view bytes) {
       const auto* rank = reinterpret_cast<const std::byte*>(t.name.data() + t.name.size());
       const auto shape = static_cast<std::size_t>(rank - begin) + 4;
       for (unsigned d = 0; d < t.rank; ++d) places.push_back({shape + 8 * d, 8});
-      places.push_back({shape + 8 * t.rank + 4, 8});  // behind the type
+      places.push_back({shape + 8 * t.rank + 4, 8});  // after the type
     }
   } catch (const specagg::error&) {
   }
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
       auto bytes = file.bytes();
       if (bytes.size() > 131072) std::abort();  // -max_len, where libFuzzer cuts a seed off
       const auto save = [&] {
-        std::ofstream(specagg::cpu::text(folder, "/seed-", number++), std::ios::binary) << bytes;
+        std::ofstream(specagg::cpu::joined(folder, "/seed-", number++), std::ios::binary) << bytes;
       };
       save();
       for (const auto& [at, size] : integers_of(bytes)) {

@@ -190,7 +190,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   terms.real_bytes = 8;
   const std::vector<token_id> prompt(from == side::l ? 1 : in.below(2), 0);
   const random_streams streams(in.below(4));
-  const shared_noise noise(1);
+  const coupled_noise noise(1);
   const auto check = [&](auto site) { check_site(*site, terms, prompt.size(), in); };
   using independent = independent_drafts<>;
   if (kind == protocol::dragon) {
@@ -202,7 +202,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else if (from == side::l) {
     check(std::make_unique<split_device<double>>(terms, prompt, streams, noise));
   } else {
-    check(std::make_unique<split_edge<double>>(terms, prompt, streams, noise));
+    check(std::make_unique<split_server<double>>(terms, prompt, streams, noise));
   }
   return 0;
 }

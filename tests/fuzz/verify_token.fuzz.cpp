@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to rows, drafts and policies: whatever the rows hold, verification ends, stays in bounds,
+// Bytes to rows, drafts and policies: for any rows, verification ends, stays in bounds,
 // and emits only tokens that their law gives mass.
 #include <specagg/decoders.hpp>
 
@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t vocabulary =
       1 + in.take<std::uint16_t>() % 40 + (in.take<std::uint8_t>() == 0 ? 1020 : 0);
   const auto kind = in.take<std::uint8_t>();
-  const auto rule = in.take<std::uint8_t>();
+  const auto which = in.take<std::uint8_t>();
   const double parameter = in.take<float>(), second = in.take<float>();
   sampling how{in.take<float>(), in.take<std::uint8_t>(), in.take<float>(), in.take<float>()};
   if (kind & 16) how = {};
@@ -107,12 +107,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& row : p) pl.emplace_back(std::span<const float>(row), how);
     check(policy, d, ql, pl, seed, kind & 8);
   };
-  switch (rule % 5) {
+  switch (which % 5) {
     case 0: with(lossless{}); break;
     case 1: with(ensemble{parameter}); break;
     case 2: with(opt{parameter}); break;
     case 3: with(token_v3{parameter}); break;
-    case 4: with(lossy{parameter, rule & 8 ? second : lossy::exact}); break;
+    case 4: with(lossy{parameter, which & 8 ? second : lossy::exact}); break;
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to trees of drafts: whatever the nodes and rows hold, verification ends, stays in bounds,
+// Bytes to trees of drafts: for any nodes and rows, verification ends, stays in bounds,
 // emits a path of the tree and at most one token more, and emits only tokens that their law gives
 // mass.
 #include <specagg/decoders.hpp>
@@ -74,10 +74,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const draft_tree tree{tokens, parents, 3, kind & 4 ? token_id(0) : no_token, (kind & 8) == 0};
   const std::size_t less = memory % 16 == 5;
   std::vector<tree_node> nodes(n + 1 - (memory % 16 == 6));
-  std::vector<float> owed(n * V - (n > 0 ? less : 0));
+  std::vector<float> residual(n * V - (n > 0 ? less : 0));
   std::vector<double> sums(verify_scratch(V + 1) - (memory % 16 == 7 ? 2 : 0));
   std::vector<emission> out(n + 1 - (memory % 16 == 8));
-  const tree_scratch<float> work{nodes, owed, sums};
+  const tree_scratch<float> work{nodes, residual, sums};
   const auto check = [&](const auto& policy, bool only_p) {
     random_streams chooser(seed);
     const tree_verdict v =

@@ -29,7 +29,7 @@ struct two_arrays {
     template <class V>
     view<V> operator()(std::size_t k, int lanes) const {
       return {V::load_partial(x + k, lanes, T(1e30)),
-              V::load_partial(y + k, lanes, T(-1e30))};  // lanes behind: to be ignored
+              V::load_partial(y + k, lanes, T(-1e30))};  // lanes after the last: to be ignored
     }
   };
   block open(std::size_t begin, std::size_t) const { return {x.data() + begin, y.data() + begin}; }
@@ -99,7 +99,7 @@ TEMPLATE_TEST_CASE(
   CHECK(check());
 }
 
-TEMPLATE_TEST_CASE("a product is rounded before it is summed, whatever the compiler may contract",
+TEMPLATE_TEST_CASE("a product is rounded before it is summed, with any contraction by the compiler",
                    "", float, double) {
   using T = TestType;
   numbers random(2);

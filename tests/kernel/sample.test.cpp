@@ -18,7 +18,7 @@ namespace {
 
 constexpr double last_uniform = 1 - 0x1p-53;  // the largest double below 1
 
-// Weights in memory; the lanes behind the last are heavy, and must not be drawn.
+// Weights in memory; the lanes after the last are heavy, and must not be drawn.
 template <class T>
 struct table {
   using value_type = T;

@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("the shortest prefix of few tokens is that of many", "", floa
     const auto due =
         specagg::detail::shortest_prefix(list.logits.data(), list.size, {}, enough, weight);
     const std::size_t last = std::size_t(list.ids[due.last]);
-    const auto got = list.keep(enough, weight);
+    const auto got = list.shorten(enough, weight);
     CAPTURE(i, enough, total);
     CHECK(got.logit == due.logit);
     CHECK(got.last == last);

@@ -61,7 +61,7 @@ std::vector<T> elements(const std::vector<T>& l, double temperature, const cutof
       block.template operator()<V>(k, int(std::min(count - k, std::size_t(16))))
           .store(&p[begin + k]);
   }
-  // lanes behind the last token
+  // lanes after the last token
   for (std::size_t v = l.size(); v < (l.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);
   p.resize(l.size());
   return p;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: a coupled draft shares its noise with the target
-// A draft drawn with shared noise cannot reach a ratio test.
+// A draft drawn with the Gumbel-max coupling cannot reach a ratio test.
 #include <specagg/decoders.hpp>
 
 #include <vector>
 
-specagg::verdict judge(const specagg::coupled_draft& drafted, specagg::random_streams& chooser,
-                       const specagg::shared_noise& noise, std::vector<specagg::emission>& out,
-                       std::vector<double>& scratch) {
+specagg::verdict verify_it(const specagg::coupled_draft& drafted, specagg::random_streams& chooser,
+                           const specagg::coupled_noise& noise, std::vector<specagg::emission>& out,
+                           std::vector<double>& scratch) {
   const std::vector<std::vector<float>> rows(2, {0.5f, 0.5f});
 #ifdef SPECAGG_BROKEN
   (void)noise;

@@ -6,13 +6,13 @@
 using namespace specagg;
 
 #ifdef SPECAGG_BROKEN
-using rule = mixture<3>;
+using policy = mixture<3>;
 #else
-using rule = mixture<2>;
+using policy = mixture<2>;
 #endif
 
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
   random_streams chooser(1);
-  return speculative_decode(t, 9, q, q, rule{{0.5}}, chooser, {}, work);
+  return speculative_decode(t, 9, q, q, policy{{0.5}}, chooser, {}, work);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: bind.rows. of a policy returns a function: .*docs/write-your-own-rule.md
+// EXPECT: specagg: bind.rows. of a policy returns a function: .*docs/write-your-own-policy.md
 #include <specagg/decoders.hpp>
 
 #include <array>

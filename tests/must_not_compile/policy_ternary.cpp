@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: a rule compares 16 tokens at once.* write select.*docs/write-your-own-rule.md
+// EXPECT: specagg: a policy compares 16 tokens at once.*select.*docs/write-your-own-policy.md
 #include <specagg/decoders.hpp>
 
 #include <array>

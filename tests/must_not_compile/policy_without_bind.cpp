@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: a policy is a struct with a member `template.*docs/write-your-own-rule.md
+// EXPECT: specagg: a policy is a struct with a member `template.*docs/write-your-own-policy.md
 #include <specagg/decoders.hpp>
 
 #include <array>

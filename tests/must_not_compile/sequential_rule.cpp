@@ -3,7 +3,7 @@
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
-struct rule {  // of a sequential cascade: decides before the target is called
+struct policy {  // of a sequential cascade: decides before the target is called
   double alpha;
   static constexpr bool decides_by_draft = true;
   template <class Rows>
@@ -24,6 +24,6 @@ specagg::status decode(specagg::text& t, model& small, model& large,
                        specagg::cascade_workspace<float>& work) {
   specagg::random_streams chooser(1);
   specagg::no_processor none;
-  return specagg::sequential_decode(t, 9, small, large, rule{0.5}, chooser, {}, work, none,
+  return specagg::sequential_decode(t, 9, small, large, policy{0.5}, chooser, {}, work, none,
                                     [](auto&&) { return true; });
 }

@@ -110,7 +110,7 @@ TEST_CASE(
   }
   CHECK(off > 0.01);
 }
-TEST_CASE("shared noise accepts at least (1 - TV) / (1 + TV)") {
+TEST_CASE("the Gumbel-max coupling accepts at least (1 - TV) / (1 + TV)") {
   numbers n(4);
   for (int i = 0; i < 300; ++i) {
     const auto q = random_row(n, 4), p = random_row(n, 4);

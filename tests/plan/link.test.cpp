@@ -53,14 +53,14 @@ TEST_CASE("Table 2 of the DSSD paper is not of its equation 13") {
     CHECK((t_llm > 131 && t_llm < 182));  // ms
   }
 }
-TEST_CASE("DSD sends every draft row up, DSSD at most one row down, shared noise none") {
+TEST_CASE("DSD sends every draft row up, DSSD at most one row down, the Gumbel-max coupling none") {
   const plan::split s{.gamma = 8, .vocabulary = 50272, .bits = 16, .id_bits = 16};
   CHECK(plan::dsd_traffic(s).up == 8 * (16 + 50272 * 16));
   CHECK(plan::dssd_traffic(s, 0.6).up == 8 * (16 + 32));
   CHECK(plan::dssd_traffic({.gamma = 8, .q_bits = 16}, 0.6).up == 8 * 48);  // as the paper counts
   CHECK(plan::dssd_traffic(s, 1).down == 32);
   CHECK(plan::dssd_traffic(s, 0).down == 16 + 50272 * 16);
-  CHECK(plan::shared_noise_traffic(s).up == 128);
+  CHECK(plan::coupled_traffic(s).up == 128);
   // The paper's closed forms are these without what it calls free.
   const plan::split free{.gamma = 8, .vocabulary = 50272, .bits = 16, .id_bits = 0};
   const plan::link l{1e8, 2e8, 0.02};

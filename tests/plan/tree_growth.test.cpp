@@ -51,14 +51,14 @@ TEST_CASE(
         most = std::max(most, likely + reached * growth.drawn.rate() * left - growth.cost.verify);
     }
     const auto chosen = growth.of_node(reached, shares, room, may_draw);
-    REQUIRE(chosen.likeliest + chosen.draws <= room);
-    REQUIRE(chosen.likeliest <= shares.size());
+    REQUIRE(chosen.most_likely + chosen.draws <= room);
+    REQUIRE(chosen.most_likely <= shares.size());
     REQUIRE((may_draw || !chosen.draws));
     double taken = 0;
-    for (std::size_t k = 0; k < chosen.likeliest; ++k) taken += shares[k];
+    for (std::size_t k = 0; k < chosen.most_likely; ++k) taken += shares[k];
     const double worth = reached * (growth.likely.rate() * taken +
                                     (chosen.draws ? growth.drawn.rate() * (1 - taken) : 0)) -
-                         double(chosen.likeliest + chosen.draws) * growth.cost.verify;
+                         double(chosen.most_likely + chosen.draws) * growth.cost.verify;
     CHECK(worth == Approx(most).margin(1e-12));
   }
   // a node that cannot be reached has no children, even if they cost nothing
@@ -66,8 +66,8 @@ TEST_CASE(
   free.begin();
   const auto none = free.of_node(0, std::vector{.5, .2}, 2, true),
              some = free.of_node(1, std::vector{.5, .2}, 2, true);
-  CHECK((none.likeliest == 0 && !none.draws && !free.worth_node(0)));
-  CHECK(some.likeliest + some.draws > 0);
+  CHECK((none.most_likely == 0 && !none.draws && !free.worth_node(0)));
+  CHECK(some.most_likely + some.draws > 0);
   // a good draft brings 1.9 tokens for 1.55
   plan::tree_growth dear({.target = 1, .draft = .3, .verify = .25});
   dear.begin();
@@ -113,16 +113,16 @@ TEST_CASE("what is accepted and what it costs is learned; rounds without a node 
 TEST_CASE("a kind of children that failed at first is tried again") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
   using path = plan::tree_growth::path_record;
-  const auto likeliest = [&] { return growth.of_node(1, std::vector{.9}, 4, true).likeliest; };
+  const auto most_likely = [&] { return growth.of_node(1, std::vector{.9}, 4, true).most_likely; };
   growth.begin();
-  CHECK(likeliest() == 1);
+  CHECK(most_likely() == 1);
   for (int round = 0; round < 6; ++round) {
     growth.begin();
     growth.observe(path{.likely = .9, .levels = 1}, 1, 1, 1);
   }
-  CHECK(likeliest() == 0);  // below the rate of drawn ones: drawn alone
+  CHECK(most_likely() == 0);  // below the rate of drawn ones: drawn alone
   int rounds = 0;
-  for (; likeliest() == 0 && rounds < 100; ++rounds) {
+  for (; most_likely() == 0 && rounds < 100; ++rounds) {
     growth.begin();
     growth.observe(path{.drawn = 1, .accepted_drawn = std::size_t(rounds % 2), .levels = 1}, 1, 1,
                    1);

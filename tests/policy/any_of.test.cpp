@@ -15,7 +15,7 @@ using namespace specagg;
 
 namespace {
 
-using any_rule = any_of<lossless, lossy, bild, token_v3, ensemble, contrastive, power>;
+using any_policy = any_of<lossless, lossy, bild, token_v3, ensemble, contrastive, power>;
 
 struct cannot_be_copied {
   cannot_be_copied() = default;
@@ -26,7 +26,7 @@ struct cannot_be_copied {
 };
 
 template <class F>
-void for_each_rule(F f) {
+void for_each_policy(F f) {
   f(lossless{});
   f(lossy{0.2});
   f(bild{1});
@@ -39,54 +39,55 @@ void for_each_rule(F f) {
 }  // namespace
 
 TEST_CASE(
-    "a rule in any_of emits the bits of the rule itself, under every verifier, however it is "
+    "a policy in any_of emits the bits of the policy itself, under every verifier, however it is "
     "handed over") {
-  for_each_rule([](const auto& rule) {
+  for_each_policy([](const auto& policy) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       const std::size_t V = std::array<std::size_t, 6>{2, 5, 40, 1024, 1500, 3000}[seed % 6];
-      const auto due = by_every_verifier<float>(rule, seed, V);
-      CHECK(by_every_verifier<float>(any_rule{rule}, seed, V) == due);
-      CHECK(by_every_verifier<float>(checked{any_rule{rule}}, seed, V) == due);
-      CHECK(by_every_verifier<double>(any_rule{rule}, seed, V) ==
-            by_every_verifier<double>(rule, seed, V));
-      with_rule(any_rule{rule}, [&](const auto& chosen) {
-        CHECK(std::is_same_v<std::decay_t<decltype(chosen)>, std::decay_t<decltype(rule)>>);
+      const auto due = by_every_verifier<float>(policy, seed, V);
+      CHECK(by_every_verifier<float>(any_policy{policy}, seed, V) == due);
+      CHECK(by_every_verifier<float>(checked{any_policy{policy}}, seed, V) == due);
+      CHECK(by_every_verifier<double>(any_policy{policy}, seed, V) ==
+            by_every_verifier<double>(policy, seed, V));
+      with_chosen(any_policy{policy}, [&](const auto& chosen) {
+        CHECK(std::is_same_v<std::decay_t<decltype(chosen)>, std::decay_t<decltype(policy)>>);
         CHECK(by_every_verifier<float>(chosen, seed, V) == due);
       });
     }
     const std::vector<double> q{.5, .25, .25}, p{.125, .375, .5};
-    CHECK(target_law(any_rule{rule}, q, p) == target_law(rule, q, p));
-    CHECK(target_law(any_rule{rule}, q, p).size() == 3);
+    CHECK(target_law(any_policy{policy}, q, p) == target_law(policy, q, p));
+    CHECK(target_law(any_policy{policy}, q, p).size() == 3);
   });
   const any_of<checked<ensemble>, checked<opt>> both{checked{ensemble{0.4}}};
   CHECK(by_every_verifier<float>(both, 3, 40) == by_every_verifier<float>(ensemble{0.4}, 3, 40));
 }
 TEST_CASE(
-    "any_of declares what holds for all of its rules, and has the parameters of the chosen one") {
+    "any_of declares what holds for all of its policies, and has the parameters of the chosen "
+    "one") {
   STATIC_REQUIRE(!reads_draft<any_of<lossless>>);
   STATIC_REQUIRE(reads_draft<any_of<lossless, ensemble>>);
   STATIC_REQUIRE(!reads_confidence<any_of<lossless, ensemble>>);
   STATIC_REQUIRE(reads_confidence<any_of<lossless, opt>>);
-  STATIC_REQUIRE(TargetPolicy<any_rule, float>);
-  STATIC_REQUIRE(TargetPolicy<any_rule, double>);
-  CHECK(valid(any_rule{lossless{}}));
-  CHECK(valid(any_rule{lossy{0.5}}));
-  CHECK(!valid(any_rule{lossy{1.5}}));
-  CHECK(!valid(any_rule{ensemble{-1}}));
-  for (const seen& s : by_every_verifier<float>(any_rule{ensemble{-1}}, 1, 5))
+  STATIC_REQUIRE(TargetPolicy<any_policy, float>);
+  STATIC_REQUIRE(TargetPolicy<any_policy, double>);
+  CHECK(valid(any_policy{lossless{}}));
+  CHECK(valid(any_policy{lossy{0.5}}));
+  CHECK(!valid(any_policy{lossy{1.5}}));
+  CHECK(!valid(any_policy{ensemble{-1}}));
+  for (const seen& s : by_every_verifier<float>(any_policy{ensemble{-1}}, 1, 5))
     CHECK(s.v.why == status::invalid_parameter);
 }
 TEST_CASE(
-    "any_of that holds no rule, because copying one threw, is an invalid parameter and throws "
+    "any_of that holds no policy, because copying one threw, is an invalid parameter and throws "
     "nothing") {
-  any_of<lossless, cannot_be_copied> rule;
-  CHECK_THROWS(rule.rule.emplace<cannot_be_copied>(cannot_be_copied{}));
-  REQUIRE(rule.rule.valueless_by_exception());
-  CHECK(!valid(rule));
-  for (const seen& s : by_every_verifier<float>(rule, 1, 5))
+  any_of<lossless, cannot_be_copied> policy;
+  CHECK_THROWS(policy.chosen.emplace<cannot_be_copied>(cannot_be_copied{}));
+  REQUIRE(policy.chosen.valueless_by_exception());
+  CHECK(!valid(policy));
+  for (const seen& s : by_every_verifier<float>(policy, 1, 5))
     CHECK(s.v.why == status::invalid_parameter);
   status why = status::ok;
-  CHECK(target_law(rule, std::vector{.5, .5}, std::vector{.5, .5}, &why).empty());
+  CHECK(target_law(policy, std::vector{.5, .5}, std::vector{.5, .5}, &why).empty());
   CHECK(why == status::invalid_parameter);
   toy_source<float> d(40, 1, 2), m(40, 2, 2);
   std::vector<token_id> buffer(40);
@@ -94,12 +95,12 @@ TEST_CASE(
   speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
   no_processor none;
-  CHECK(speculative_decode(t, 20, d, m, rule, chooser, {.gamma = 3}, work, none, keep_all,
+  CHECK(speculative_decode(t, 20, d, m, policy, chooser, {.gamma = 3}, work, none, keep_all,
                            no_watch) == status::invalid_parameter);
   CHECK(t.size == 1);
 }
 TEST_CASE(
-    "where the chosen rule does not read the draft, no row of the draft is asked for the bonus") {
+    "where the chosen policy does not read the draft, no row of the draft is asked for the bonus") {
   const std::vector<float> row{0, 1, 2};
   const auto asked = [&](const auto& policy) {
     std::size_t most = 0;
@@ -118,14 +119,14 @@ TEST_CASE(
     CHECK(v.emitted == 2);
     return most;
   };
-  CHECK(asked(any_rule{lossless{}}) == 0);
-  CHECK(asked(any_rule{ensemble{0.3}}) == 1);
+  CHECK(asked(any_policy{lossless{}}) == 0);
+  CHECK(asked(any_policy{ensemble{0.3}}) == 1);
 }
-TEST_CASE("a batch verifies each request by a rule of its own") {
+TEST_CASE("a batch verifies each request by a policy of its own") {
   constexpr std::size_t V = 50, n = 7;
-  std::vector<any_rule> rules;
-  for_each_rule([&](const auto& rule) { rules.push_back({rule}); });
-  REQUIRE(rules.size() == n);
+  std::vector<any_policy> policies;
+  for_each_policy([&](const auto& policy) { policies.push_back({policy}); });
+  REQUIRE(policies.size() == n);
   numbers random(3);
   std::vector<float> q(n * V), p(2 * n * V);
   for (auto* all : {&q, &p})
@@ -137,11 +138,11 @@ TEST_CASE("a batch verifies each request by a rule of its own") {
   const auto row = [&](const std::vector<float>& all, std::size_t k) {
     return softmax_row<float>(std::span(all).subspan(k * V, V));
   };
-  const auto request = [&](std::size_t i, const auto& rule, std::span<emission> to) {
+  const auto request = [&](std::size_t i, const auto& policy, std::span<emission> to) {
     return verification{draft{std::span(drafted).subspan(i, 1)},
                         rows_of(2, [&, i](std::size_t) { return row(q, i); }),
                         rows_of(2, [&, i](std::size_t j) { return row(p, 2 * i + j); }),
-                        rule,
+                        policy,
                         random_streams(9, i),
                         to};
   };
@@ -150,11 +151,11 @@ TEST_CASE("a batch verifies each request by a rule of its own") {
     drafted[i] = draw_draft(row(q, i), 0, 0, chooser, scratch);
   }
   verify_batch(
-      [&](std::size_t i) { return request(i, rules[i], std::span(out).subspan(2 * i, 2)); },
+      [&](std::size_t i) { return request(i, policies[i], std::span(out).subspan(2 * i, 2)); },
       verdicts, scratch, block_verifier());
   std::size_t i = 0;
-  for_each_rule([&](const auto& rule) {
-    const verdict v = verify(request(i, rule, alone), block_verifier(), scratch);
+  for_each_policy([&](const auto& policy) {
+    const verdict v = verify(request(i, policy, alone), block_verifier(), scratch);
     CHECK(v.why == status::ok);
     CHECK(v.emitted == verdicts[i].emitted);
     for (std::size_t k = 0; k < v.emitted; ++k) {
@@ -205,8 +206,9 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
 
 }  // namespace
 
-TEST_CASE("decoders write the text of the chosen rule; raw logits are combined by it") {
-  for_each_rule([](const auto& rule) { CHECK(text_by(any_rule{rule}) == text_by(rule)); });
+TEST_CASE("decoders write the text of the chosen policy; raw logits are combined by it") {
+  for_each_policy(
+      [](const auto& policy) { CHECK(text_by(any_policy{policy}) == text_by(policy)); });
   using pair = any_of<ensemble, geometric>;
   CHECK(collaborative_text_by<2>(pair{geometric{0.3}}) == collaborative_text_by<2>(geometric{0.3}));
   CHECK(collaborative_text_by<2>(raw_logits{pair{geometric{0.3}}}) ==

@@ -22,12 +22,12 @@ double cross(const row& q, const row& p) {
   for (std::size_t v = 0; v < q.size(); ++v) h -= q[v] > 0 ? q[v] * std::log(p[v]) : 0;
   return h;
 }
-// The rule defers for every alpha below `threshold`, and for none above.
-template <class Rule>
+// The policy defers for every alpha below `threshold`, and for none above.
+template <class Policy>
 void defers_below(double threshold, const row& q, const row& p) {
   for (const double step : {1e-12, 1e-3, 1.0}) {
-    CHECK(target_law(Rule{threshold - step}, q, p) == p);
-    CHECK(target_law(Rule{threshold + step}, q, p) == q);
+    CHECK(target_law(Policy{threshold - step}, q, p) == p);
+    CHECK(target_law(Policy{threshold + step}, q, p) == q);
   }
 }
 
@@ -71,18 +71,18 @@ TEST_CASE("zeros cost no entropy, and bild's is infinite where p lacks a token o
   CHECK(target_law(bild{1e300}, q, lacking) == lacking);
   CHECK(target_law(bild{1e300}, lacking, q) == lacking);  // -log 0.5 is little
 }
-TEST_CASE("entropies are those of untempered rows, TV and the law those of tempered ones") {
+TEST_CASE("entropies are those of rows at temperature 1, TV and the law those of sampled ones") {
   const row l{1, 0, 0}, m{0.4, 0, 1.3};
   const double t = 0.25;
   const row q1 = softmax(l), p1 = softmax(m), qt = softmax({4, 0, 0}), pt = softmax({1.6, 0, 5.2});
   REQUIRE(entropy(q1) - entropy(qt) > 0.1);
   const softmax_row<double> q(l, t), p(m, t);
-  const auto defers_below_alpha = [&](auto rule, double threshold) {
+  const auto defers_below_alpha = [&](auto policy, double threshold) {
     for (const double step : {1e-9, 1e-3}) {
-      rule.alpha = threshold - step;
-      const row deferred = target_law(rule, q, p);
-      rule.alpha = threshold + step;
-      const row kept = target_law(rule, q, p);
+      policy.alpha = threshold - step;
+      const row deferred = target_law(policy, q, p);
+      policy.alpha = threshold + step;
+      const row kept = target_law(policy, q, p);
       for (std::size_t v = 0; v < 3; ++v) {
         CHECK(deferred[v] == Approx(pt[v]).epsilon(1e-12));
         CHECK(kept[v] == Approx(qt[v]).epsilon(1e-12));
@@ -95,13 +95,14 @@ TEST_CASE("entropies are those of untempered rows, TV and the law those of tempe
   defers_below_alpha(bild{}, cross(q1, p1));
 }
 TEST_CASE(
-    "greedy bild defers below -log p of the draft's likeliest token, of several the lowest id, by "
-    "untempered rows") {
+    "greedy bild defers below -log p of the draft's most likely token, of several the lowest id, "
+    "by "
+    "rows at temperature 1") {
   const row q{1, 0, 0}, p{0, 1, 0}, cq{.5, .3, .2}, cp{.3, .5, .2};
   const auto with = [](const row& x, const row& c) {
     return confident_row(dense_row<double>(x), dense_row<double>(c));
   };
-  const auto law = [&](const bild& rule) { return target_law(rule, with(q, cq), with(p, cp)); };
+  const auto law = [&](const bild& policy) { return target_law(policy, with(q, cq), with(p, cp)); };
   CHECK(law({1.15, true}) == p);   // -ln .3 = 1.204
   CHECK(law({1.15, false}) == q);  // -(.5 ln .3 + .3 ln .5 + .2 ln .2) = 1.132
   CHECK(law({1.203, true}) == p);

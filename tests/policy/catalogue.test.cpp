@@ -12,12 +12,12 @@ using namespace specagg;
 
 namespace {
 
-// A rule with one of its parameters set.
+// A policy with one of its parameters set.
 template <class Line, class Parameter>
 auto with(const Line& line, const Parameter& one, double x) {
-  auto rule = line.values[0];
-  rule.*one.number = x;
-  return rule;
+  auto policy = line.values[0];
+  policy.*one.number = x;
+  return policy;
 }
 
 }  // namespace
@@ -40,20 +40,21 @@ TEST_CASE("every name stands in the catalogue once, in small letters, digits and
     CHECK((line.parameters.empty() || line.values.size() > 1));  // something to try it with
   });
   CHECK(names.size() == lines);
-  CHECK(std::variant_size_v<decltype(any_catalogued::rule)> ==
+  CHECK(std::variant_size_v<decltype(any_catalogued::chosen)> ==
         std::tuple_size_v<decltype(catalogue)>);
 }
-TEST_CASE("the rules and the values of the catalogue are valid, and laws of floats and doubles") {
+TEST_CASE(
+    "the policies and the values of the catalogue are valid, and laws of floats and doubles") {
   for_each_in_catalogue([](const auto& line) {
-    using rule = typename std::decay_t<decltype(line)>::type;
-    STATIC_REQUIRE(TargetPolicy<rule, float>);
-    STATIC_REQUIRE(TargetPolicy<rule, double>);
+    using policy = typename std::decay_t<decltype(line)>::type;
+    STATIC_REQUIRE(TargetPolicy<policy, float>);
+    STATIC_REQUIRE(TargetPolicy<policy, double>);
     INFO(line.name);
-    for (const rule& r : line.values) CHECK(valid(r));
+    for (const policy& r : line.values) CHECK(valid(r));
     CHECK(any_catalogued(line.values[0]).valid());
   });
 }
-TEST_CASE("a rule's valid() and the ranges of the catalogue are of one mind") {
+TEST_CASE("a policy's valid() and the ranges of the catalogue are of one mind") {
   constexpr double inf = infinity, nan = std::numeric_limits<double>::quiet_NaN();
   std::size_t bounds = 0, anything = 0;
   for_each_in_catalogue([&](const auto& line) {

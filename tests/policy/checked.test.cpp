@@ -37,25 +37,25 @@ struct scaled {
 };
 
 template <class T, class Policy>
-void is_reported(const Policy& rule) {
+void is_reported(const Policy& policy) {
   for (const std::size_t V : {3u, 17u, 2100u})
-    for (const seen& s : by_every_verifier<T>(checked{rule}, V, V)) {
+    for (const seen& s : by_every_verifier<T>(checked{policy}, V, V)) {
       CHECK(s.v.why == status::undefined_target);
       CHECK(s.v.emitted == 0);
     }
 }
 template <class T, class Policy>
-void is_unchanged(const Policy& rule) {
+void is_unchanged(const Policy& policy) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     const std::size_t V = std::array{2u, 5u, 40u, 1024u, 1500u, 3000u}[seed % 6];
-    CHECK(by_every_verifier<T>(checked{rule}, seed, V) == by_every_verifier<T>(rule, seed, V));
+    CHECK(by_every_verifier<T>(checked{policy}, seed, V) == by_every_verifier<T>(policy, seed, V));
   }
 }
 
 }  // namespace
 
 TEST_CASE(
-    "a rule that is no law emits tokens where it is trusted, and every verifier reports it where "
+    "a policy that is no law emits tokens where it is trusted, and every verifier reports it where "
     "it is checked") {
 #ifdef NDEBUG
   for (const seen& s : by_every_verifier<float>(weighted{.5, .4}, 1, 17))
@@ -68,17 +68,18 @@ TEST_CASE(
   is_reported<float>(scaled{.9}), is_reported<double>(scaled{.9});
   is_reported<double>(weighted{infinity, 1});
 }
-TEST_CASE("a checked rule that is a law emits the same bits as the rule") {
+TEST_CASE("a checked policy that is a law emits the same bits as the policy") {
   std::vector<cli::any_policy> all;
-  for (const cli::rule& r : cli::rules()) {
+  for (const cli::known_policy& r : cli::known_policies()) {
     all.push_back(cli::parse_policy(r.name));
     for (const std::string& sample : r.samples) all.push_back(cli::parse_policy(sample));
   }
-  for (const cli::any_policy& rule : all) is_unchanged<float>(rule), is_unchanged<double>(rule);
+  for (const cli::any_policy& policy : all)
+    is_unchanged<float>(policy), is_unchanged<double>(policy);
   is_unchanged<float>(lossless{}), is_unchanged<double>(lossless{});
   is_unchanged<float>(weighted{.5, .5}), is_unchanged<double>(scaled{1});
 }
-TEST_CASE("the sum of a checked rule may be a thousandth off") {
+TEST_CASE("the sum of a checked policy may be a thousandth off") {
   const row q{.5, .3, .2}, p{.2, .3, .5};
   for (const double sum : {0.9991, 1.0009})
     CHECK(target_law(checked{weighted{.5, sum - .5}}, q, p).size() == 3);
@@ -90,7 +91,7 @@ TEST_CASE("one negative probability, however small, is no law") {
   CHECK(target_law(checked{weighted{-1e-30, 1}}, row{1, 0, 0}, p).size() == 3);
   CHECK(target_law(checked{weighted{-1e-30, 1}}, row{0, 0, 1}, p).empty());
 }
-TEST_CASE("a rule that is checked declares what the rule declares") {
+TEST_CASE("a policy that is checked declares what the policy declares") {
   STATIC_REQUIRE(!reads_draft<checked<lossless>>);
   STATIC_REQUIRE(reads_draft<checked<ensemble>>);
   STATIC_REQUIRE(!reads_confidence<checked<ensemble>>);
@@ -111,15 +112,15 @@ TEST_CASE("a rule that is checked declares what the rule declares") {
   for (const seen& s : by_every_verifier<float>(checked{lossy{-1}}, 1, 5))
     CHECK(s.v.why == status::invalid_parameter);
 }
-TEST_CASE("sites that combine by a checked rule agree and exchange as by the rule") {
+TEST_CASE("sites that combine by a checked policy agree and exchange as by the policy") {
   const std::array<token_id, 2> same_token{4, 4}, others{4, 5};
   CHECK(unanimous(checked{ensemble{0.3}}, same_token) == 4);
   CHECK(unanimous(checked{ensemble{0.3}}, others) == no_token);
   CHECK(unanimous(checked{geometric{1.5}}, same_token) == no_token);
   const std::array<row, 2> score{row{3, 2, 1}, row{1, 5, 2}};
-  const auto winner = [&](const auto& rule) {
+  const auto winner = [&](const auto& policy) {
     return exchange<2>(
-        rule,
+        policy,
         [&](std::size_t site, contender last) {
           contender best;
           for (token_id v = 0; v < 3; ++v) {
@@ -161,7 +162,7 @@ std::pair<status, std::vector<token_id>> written_by(const Policy& policy) {
 }  // namespace
 
 TEST_CASE(
-    "CoS decoders report a checked rule that is no law, and write the same text by one that is") {
+    "CoS decoders report a checked policy that is no law, and write the same text by one that is") {
   CHECK(written_by<2>(checked{ensemble{0.3}}) == written_by<2>(ensemble{0.3}));
   CHECK(written_by<2>(checked{lossless{}}) == written_by<2>(lossless{}));
   CHECK(written_by<3>(checked{mixture<3>{{.2, .3, .5}}}) ==

@@ -7,7 +7,7 @@ using namespace specagg;
 
 namespace {
 
-// What p lacks has no mass, whatever q says about it; what q alone lacks has infinite weight for mu
+// What p lacks has no mass, for any q; what q alone lacks has infinite weight for mu
 // > 0.
 double plain(double p_weight, double q_weight, double q, double p) {
   return p > 0 ? std::pow(p, p_weight) * std::pow(q, q_weight) : 0;

@@ -30,7 +30,7 @@ TEST_CASE("min keeps what all rows share, however little it is") {
   const row q{1 - 1e-12, 1e-12, 0}, p{0, 1e-12, 1 - 1e-12};
   CHECK(target_law(minimum<>{}, q, p) == row{0, 1, 0});
 }
-TEST_CASE("min and max read tempered rows") {
+TEST_CASE("min and max read sampled rows") {
   const row l{2, 0, 1}, m{0, 1, 0.5};
   const softmax_row<double> q(l, 0.5), p(m, 0.5);
   const row qt = softmax({4, 0, 2}), pt = softmax({0, 2, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that read the token's id.
+// Policies that read the token's id.
 #pragma once
 #include <array>
 

@@ -12,12 +12,12 @@ using namespace specagg;
 
 static_assert(!reads_draft<lossless> && !reads_confidence<lossless> && !may_be_unanimous<lossless>);
 
-TEST_CASE("lossless is the target's row, whatever the draft's") {
+TEST_CASE("lossless is the target's row, for any draft") {
   const std::vector<double> p{0.5, 0.25, 0.25, 0};
   for (const std::vector<double>& q : {p, {0, 0, 0, 1}, {0.25, 0.25, 0.25, 0.25}})
     CHECK(target_law(lossless{}, q, p) == p);
 }
-TEST_CASE("lossless is the target's row as tempered") {
+TEST_CASE("lossless is the target's sampled row") {
   const std::vector<double> q_logits{1, 2, 3},
       p_logits{std::log(0.5), std::log(0.25), std::log(0.25)};
   const auto law = target_law(lossless{}, softmax_row<double>(q_logits, 0.5),

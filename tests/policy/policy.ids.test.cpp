@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that read the token's id.
+// Policies that read the token's id.
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include <specagg/audit/audit_rule.hpp>
+#include <specagg/audit/audit_policy.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/decoders.hpp>
 
@@ -37,28 +37,28 @@ row random_row(numbers& n, std::size_t size) {
   return x;
 }
 
-// A rule that says that it reads ids, and does not.
-template <class Rule>
-struct with_ids : Rule {
+// A policy that says that it reads ids, and does not.
+template <class Policy>
+struct with_ids : Policy {
   static constexpr bool reads_ids = true;
-  with_ids(const Rule& rule) : Rule(rule) {}
+  with_ids(const Policy& policy) : Policy(policy) {}
 };
 
 }  // namespace
 
-TEST_CASE("a rule that reads ids has its law at every id, in every block") {
+TEST_CASE("a policy that reads ids has its law at every id, in every block") {
   numbers n(1);
   for (const std::size_t size : {1u, 2u, 17u, 1023u, 1025u, 5000u}) {
     const auto last = token_id(size - 1);
-    const from_target<4> rule{{0, last, token_id(size / 2), 1024}};
+    const from_target<4> policy{{0, last, token_id(size / 2), 1024}};
     const row q = random_row(n, size), p = random_row(n, size);
-    const row due = by_hand(q, p, rule.set), pi = target_law(rule, q, p);
+    const row due = by_hand(q, p, policy.set), pi = target_law(policy, q, p);
     REQUIRE(pi.size() == size);
     double worst = 0;
     for (std::size_t v = 0; v < size; ++v) worst = std::max(worst, std::fabs(pi[v] - due[v]));
     CHECK(worst < 1e-15);
     const std::vector<float> fq(q.begin(), q.end()), fp(p.begin(), p.end());
-    const std::vector<double> seen = target_law(rule, fq, fp);
+    const std::vector<double> seen = target_law(policy, fq, fp);
     REQUIRE(seen.size() == size);
     double away = 0;
     for (std::size_t v = 0; v < size; ++v) away += std::fabs(seen[v] - due[v]);
@@ -66,24 +66,24 @@ TEST_CASE("a rule that reads ids has its law at every id, in every block") {
   }
 }
 
-TEST_CASE("a rule that reads ids emits exactly its law with every verifier") {
-  const rule_audit found = audit_rule(from_target<1>{{1}});
+TEST_CASE("a policy that reads ids emits exactly its law with every verifier") {
+  const policy_audit found = audit_policy(from_target<1>{{1}});
   CHECK(found.passed());
   CHECK(found.worst.error < 1e-14);
-  CHECK(audit_rule(checked{from_target<2>{{0, 2}}}, block_verifier()).passed());
-  CHECK(
-      audit_rule(any_of<lossless, from_target<1>>(from_target<1>{{2}}), token_verifier()).passed());
+  CHECK(audit_policy(checked{from_target<2>{{0, 2}}}, block_verifier()).passed());
+  CHECK(audit_policy(any_of<lossless, from_target<1>>(from_target<1>{{2}}), token_verifier())
+            .passed());
 }
 
-TEST_CASE("a rule is the same, bit by bit, whether its views have ids or not") {
-  const auto same_as = [](const auto& rule) {
-    const with_ids numbered_rule(rule);
+TEST_CASE("a policy is the same, bit by bit, whether its views have ids or not") {
+  const auto same_as = [](const auto& policy) {
+    const with_ids numbered(policy);
     for (const std::size_t V : {6u, 3000u})
       for (std::uint64_t seed = 0; seed < 6; ++seed) {
-        CHECK(by_every_verifier<float>(rule, seed, V) ==
-              by_every_verifier<float>(numbered_rule, seed, V));
-        CHECK(by_every_verifier<double>(rule, seed, V) ==
-              by_every_verifier<double>(numbered_rule, seed, V));
+        CHECK(by_every_verifier<float>(policy, seed, V) ==
+              by_every_verifier<float>(numbered, seed, V));
+        CHECK(by_every_verifier<double>(policy, seed, V) ==
+              by_every_verifier<double>(numbered, seed, V));
       }
   };
   same_as(ensemble{0.3});
@@ -94,7 +94,7 @@ TEST_CASE("a rule is the same, bit by bit, whether its views have ids or not") {
 TEST_CASE(
     "ids reach the rows of many models, of a target alone, and of one-hot and sparse drafts") {
   // p without token 1: reads no draft
-  const without_token rule{1};
+  const without_token policy{1};
   const row p{0.5, 0.25, 0.25};
   const token_id y = 0;
   const random_streams chooser(1);
@@ -103,15 +103,16 @@ TEST_CASE(
   for (std::uint32_t start = 0; start < 50; ++start) {
     random_streams c = chooser;
     const verdict v = verify_token(draft{{&y, 1}, start}, std::array{one_hot_row<double>(0, 3)},
-                                   std::array{p, p}, rule, c, out, scratch);
+                                   std::array{p, p}, policy, c, out, scratch);
     REQUIRE(v.why == status::ok);
     for (std::size_t i = 0; i < v.emitted; ++i) CHECK(out[i].token != 1);
     CHECK((v.accepted == 1) == (out[0].token == 0));
   }
-  CHECK(std::fabs(acceptance_rate(one_hot_row<double>(0, 3), p, rule) - 2.0 / 3) < 1e-15);
+  CHECK(std::fabs(acceptance_rate(one_hot_row<double>(0, 3), p, policy) - 2.0 / 3) < 1e-15);
   const std::array<token_id, 2> ids{1, 2};
   const row values{0.5, 0.5};
-  CHECK(std::fabs(acceptance_rate(sparse_row<double>(ids, values, 3), p, rule) - 1.0 / 3) < 1e-15);
+  CHECK(std::fabs(acceptance_rate(sparse_row<double>(ids, values, 3), p, policy) - 1.0 / 3) <
+        1e-15);
   // three models
   std::array<dense_row<double>, 3> three{dense_row<double>(p), dense_row<double>(p),
                                          dense_row<double>(p)};
@@ -124,12 +125,12 @@ TEST_CASE(
   CHECK(s == status::ok);
 }
 
-TEST_CASE("a tree of drafts towards a rule that reads ids emits only what the rule allows") {
-  const without_token rule{1};
+TEST_CASE("a tree of drafts towards a policy that reads ids emits only what the policy allows") {
+  const without_token policy{1};
   const row q{0.2, 0.6, 0.2}, p{0.4, 0.3, 0.3};
   const std::array<std::uint32_t, 2> parents{0, 0};
   std::array<tree_node, 3> nodes;
-  std::array<double, 6> owed;
+  std::array<double, 6> residual;
   std::array<double, verify_scratch(3)> scratch;
   std::array<emission, 2> out;
   const std::vector<row> rows(3, q), target(3, p);
@@ -140,8 +141,8 @@ TEST_CASE("a tree of drafts towards a rule that reads ids emits only what the ru
     for (std::uint32_t i = 1; i <= 2; ++i)
       y[i - 1] = draw_node(dense_row<double>(q), start, i, 1, chooser, scratch);
     const tree_verdict v =
-        verify_tree(draft_tree{y, parents, start, no_token, false}, rows, rows, target, rule,
-                    chooser, out, tree_scratch<double>{nodes, owed, scratch});
+        verify_tree(draft_tree{y, parents, start, no_token, false}, rows, rows, target, policy,
+                    chooser, out, tree_scratch<double>{nodes, residual, scratch});
     REQUIRE(v.emitted > 0);
     ++seen[std::size_t(out[0].token)];
   }

@@ -28,11 +28,11 @@ struct declared {
     return [](auto at) { return at.p; };
   }
 };
-struct no_rule {};
+struct no_policy {};
 
 static_assert(reads_draft<plain> && reads_confidence<plain>);
 static_assert(!reads_draft<declared> && !reads_confidence<declared>);
-static_assert(TargetPolicy<plain> && TargetPolicy<declared, double> && !TargetPolicy<no_rule>);
+static_assert(TargetPolicy<plain> && TargetPolicy<declared, double> && !TargetPolicy<no_policy>);
 
 // A pair of rows of 2500 tokens (three blocks), one in seven of which the draft never draws.
 struct pair_of_rows {

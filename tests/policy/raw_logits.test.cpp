@@ -72,7 +72,8 @@ TEST_CASE(
     }
 }
 TEST_CASE(
-    "a mixture of raw rows is tempered after mixing: norm((lambda q + (1 - lambda) p)^(1/T))") {
+    "a mixture of raw rows gets its temperature after mixing: norm((lambda q + (1 - lambda) "
+    "p)^(1/T))") {
   numbers n(9);
   for (const double t : {0.3, 0.5, 1.0, 2.0})
     for (int trial = 0; trial < 50; ++trial) {

@@ -32,14 +32,14 @@ TEST_CASE("token-v3 takes the draft's mass off tokens below (1 - alpha) max p, s
   CHECK(target_law(token_v3{0}, q, p) == std::vector<double>{0.1875, 0.1875, 0.625});
   CHECK(target_law(token_v3{-0.01}, q, p) == p);  // every token is below: eta = 1
 }
-TEST_CASE("deferral reads untempered rows, laws are made of tempered ones") {
+TEST_CASE("deferral reads rows at temperature 1, laws are made of sampled ones") {
   const std::vector<double> q_logits{1, 0, 0}, p_logits{0.6, 0, 1.2};
   for (const double temperature : {0.1, 0.5, 2.0}) {
     const softmax_row<double> q(q_logits, temperature), p(p_logits, temperature);
     softmax_row<double> plain(p_logits);
     REQUIRE(plain.normalise() == status::ok);
     const double top = std::max({plain[0], plain[1], plain[2]});
-    const double alpha = 1 - plain[0] / top * 1.001;  // keeps tokens 0 and 2 by untempered p
+    const double alpha = 1 - plain[0] / top * 1.001;  // keeps tokens 0 and 2 by p at temperature 1
     softmax_row<double> qt = q, pt = p;
     REQUIRE(qt.normalise() == status::ok);
     REQUIRE(pt.normalise() == status::ok);

@@ -14,7 +14,7 @@ using namespace specagg;
 namespace {
 
 using row = std::vector<double>;
-row law(const typical& rule, const row& p) { return target_law(rule, p, p); }
+row law(const typical& policy, const row& p) { return target_law(policy, p, p); }
 
 }  // namespace
 
@@ -46,10 +46,10 @@ TEST_CASE("typical is the formula in plain doubles, on random rows") {
       x /= sum;
       h -= x * std::log(x);
     }
-    const typical rule{n.uniform(), n.uniform()};
-    const double floor = std::min(rule.eps, rule.delta * std::exp(-h));
+    const typical policy{n.uniform(), n.uniform()};
+    const double floor = std::min(policy.eps, policy.delta * std::exp(-h));
     for (const double x : p) kept += x >= floor ? x : 0;
-    const row pi = law(rule, p);
+    const row pi = law(policy, p);
     REQUIRE(pi.size() == p.size());
     for (std::size_t v = 0; v < p.size(); ++v)
       CHECK(pi[v] == Approx(p[v] >= floor ? p[v] / kept : 0).margin(1e-12));

@@ -70,7 +70,7 @@ TEST_CASE(
     same(opt{0.1}, block_verifier{});
     same(any_of<lossless, ensemble>{ensemble{0.3}}, token_verifier{});
     same(ensemble{0.3}, match_verifier{});
-    same(ensemble{0.3}, coupled_verifier{shared_noise(2)});
+    same(ensemble{0.3}, coupled_verifier{coupled_noise(2)});
   };
   check(one_hot_row<float>(1500, V), 1500);
   check(sparse_row<float>(ids, three, V), 2999);
@@ -97,11 +97,11 @@ TEST_CASE(
   CHECK(draw_draft(one_hot_row<float>(7, 10), 3, 0, chooser, scratch) == 7);
   CHECK(draw_draft(one_hot_row<float>(10, 10), 3, 0, chooser, scratch) == no_token);
   CHECK(draw_draft(one_hot_row<float>(no_token, 10), 3, 0, chooser, scratch) == no_token);
-  CHECK(race(one_hot_row<float>(7, 10), shared_noise(1), 4) == 7);
+  CHECK(race(one_hot_row<float>(7, 10), coupled_noise(1), 4) == 7);
   std::vector<double> same(10);
   same[7] = 1;
   dense_row<double> dense{std::span<const double>(same)};
   REQUIRE(dense.normalise() == status::ok);
-  CHECK(race(dense, shared_noise(1), 4) == 7);
+  CHECK(race(dense, coupled_noise(1), 4) == 7);
   CHECK(draw_draft(dense, 3, 0, chooser, scratch) == 7);
 }

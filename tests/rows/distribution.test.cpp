@@ -45,7 +45,7 @@ auto read(const R& row, bool confidence = false) {
       x.store(&p[begin + k]);
     }
   }
-  // behind the last token
+  // after the last token
   for (std::size_t v = row.size(); v < (row.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);
   p.resize(row.size());
   return p;
@@ -278,8 +278,8 @@ TEST_CASE("a one-hot row needs a token of the vocabulary") {
 }
 
 TEMPLATE_TEST_CASE(
-    "a softmax row is the softmax of its logits, with the untempered one as confidence", "", float,
-    double) {
+    "a softmax row is the softmax of its logits, with the one at temperature 1 as confidence", "",
+    float, double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {1u, 3u, 16u, 1000u, 1025u, 5000u})
@@ -303,9 +303,9 @@ TEMPLATE_TEST_CASE(
       CHECK(cold.normalise(true) == status::ok);  // asked for later
       CHECK(row.normalise(true) == status::ok);
       const auto confidence = read(row, true), due = read([&] {
-                                                 softmax_row<T> untempered(l);
-                                                 CHECK(untempered.normalise() == status::ok);
-                                                 return untempered;
+                                                 softmax_row<T> at_temperature_1(l);
+                                                 CHECK(at_temperature_1.normalise() == status::ok);
+                                                 return at_temperature_1;
                                                }());
       CHECK(confidence == due);
       CHECK(read(cold, true) == due);
@@ -369,10 +369,10 @@ TEST_CASE("a confident row takes its confidence from another row of the same voc
   specagg::confident_row row(softmax_row<float>(l, 0.5), dense_row<float>(p));
   CHECK(row.normalise(true) == status::ok);
   CHECK(read(row, true) == p);
-  softmax_row<float> tempered(l, 0.5);
-  CHECK(tempered.normalise() == status::ok);
-  CHECK(read(row) == read(tempered));
-  CHECK(row[1] == tempered[1]);
+  softmax_row<float> sampled(l, 0.5);
+  CHECK(sampled.normalise() == status::ok);
+  CHECK(read(row) == read(sampled));
+  CHECK(row[1] == sampled[1]);
   CHECK(row.size() == 3);
   CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise() ==
         status::vocabulary_mismatch);

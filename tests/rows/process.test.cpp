@@ -189,8 +189,8 @@ TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at tempe
 }
 
 TEMPLATE_TEST_CASE(
-    "temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered "
-    "softmax",
+    "temperature 0 is the largest logit as a one-hot row, whose confidence is the softmax at "
+    "temperature 1",
     "", float, double) {
   using T = TestType;
   numbers random(2);
@@ -246,7 +246,7 @@ TEMPLATE_TEST_CASE("a row without filters has the bits of the softmax row", "", 
 }
 
 TEMPLATE_TEST_CASE(
-    "parameters out of their range, and bad logits whatever the filters would drop, have their "
+    "parameters out of their range, and bad logits under any filters, have their "
     "status",
     "", float, double) {
   using T = TestType;
@@ -735,7 +735,7 @@ TEMPLATE_TEST_CASE("penalties for a vocabulary and a history are those of separa
 TEST_CASE("penalties with too little memory: the rows are invalid, and nothing else is written") {
   const std::vector<token_id> history{1, 2, 3, 1};
   for (std::size_t size = 0; size <= penalties::memory(5, history.size()); ++size) {
-    std::vector<token_id> memory(size);  // what is behind it belongs to others: AddressSanitizer
+    std::vector<token_id> memory(size);  // what is after it belongs to others: AddressSanitizer
     penalties processor({.presence = 1}, 5, history, memory);
     std::vector<float> l(5, 2.0f);
     processor.apply(std::span(l));

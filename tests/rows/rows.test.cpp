@@ -19,48 +19,48 @@ using row_list = std::vector<std::array<double, 3>>;
 // All of them are certain of token 1, so every verifier keeps what is drafted.
 row_list certain(std::size_t count) { return row_list(count, {0, 1, 0}); }
 
-const auto token = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out,
+const auto token = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out,
                       auto... acceptances) {
   std::array<double, 1> scratch;
   random_streams chooser(1);
-  return verify_token({drafted}, q, p, rule, chooser, out, scratch, acceptances...);
+  return verify_token({drafted}, q, p, policy, chooser, out, scratch, acceptances...);
 };
-const auto block = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out) {
+const auto block = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out) {
   std::array<double, drafts + 2> scratch;
   random_streams chooser(1);
-  return verify_block({drafted}, q, p, rule, chooser, out, scratch);
+  return verify_block({drafted}, q, p, policy, chooser, out, scratch);
 };
-const auto match = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out) {
+const auto match = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out) {
   std::array<double, 1> scratch;
   random_streams chooser(1);
-  return verify_match({drafted}, q, p, rule, chooser, out, scratch);
+  return verify_match({drafted}, q, p, policy, chooser, out, scratch);
 };
-const auto coupled = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out) {
-  return verify_coupled(coupled_draft{{drafted}}, q, p, rule, shared_noise(1), out);
+const auto coupled = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out) {
+  return verify_coupled(coupled_draft{{drafted}}, q, p, policy, coupled_noise(1), out);
 };
 // A chain, as a tree. Its laws are there.
 template <bool Traversal>
-verdict by_tree(const row_list& q, const row_list& p, const auto& rule, std::span<emission> out) {
+verdict by_tree(const row_list& q, const row_list& p, const auto& policy, std::span<emission> out) {
   const std::vector<std::uint32_t> parents{0, 1, 2};
   std::array<tree_node, drafts + 1> nodes;
-  std::array<double, 3 * drafts> owed;
+  std::array<double, 3 * drafts> residual;
   std::array<double, 1> sums;
-  const tree_scratch<double> work{nodes, owed, sums};
+  const tree_scratch<double> work{nodes, residual, sums};
   random_streams chooser(1);
   if constexpr (Traversal)
-    return verify_tree({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out, work);
+    return verify_tree({drafted, parents}, certain(drafts + 1), q, p, policy, chooser, out, work);
   else
-    return verify_tree_recursive({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out,
-                                 work);
+    return verify_tree_recursive({drafted, parents}, certain(drafts + 1), q, p, policy, chooser,
+                                 out, work);
 }
 const auto traversed = [](auto&&... a) { return by_tree<true>(a...); };
 const auto recursive = [](auto&&... a) { return by_tree<false>(a...); };
 
 // The verdict with so many rows of draft and target; all tokens that were emitted are right.
 const auto verdict_of = [](const auto& verify, std::size_t q_rows, std::size_t p_rows,
-                           const auto& rule) {
+                           const auto& policy) {
   std::array<emission, drafts + 1> out;
-  const verdict v = verify(certain(q_rows), certain(p_rows), rule, std::span<emission>(out));
+  const verdict v = verify(certain(q_rows), certain(p_rows), policy, std::span<emission>(out));
   for (std::size_t i = 0; i < v.emitted; ++i) CHECK(out[i].token == 1);
   return std::tuple(v.accepted, v.emitted, v.why);
 };
@@ -115,20 +115,20 @@ TEST_CASE(
     "a row of the draft or target that was not given is missing_row; the tokens before it remain "
     "emitted") {
   const auto check = [](const auto& verify) {
-    const auto rule = ensemble{0.5};  // reads the draft
-    CHECK(verdict_of(verify, drafts + 1, drafts + 1, rule) ==
+    const auto policy = ensemble{0.5};  // reads the draft
+    CHECK(verdict_of(verify, drafts + 1, drafts + 1, policy) ==
           std::tuple(drafts, drafts + 1, status::ok));
     for (std::size_t n = 0; n <= drafts; ++n) {
-      CHECK(verdict_of(verify, n, drafts + 1, rule) == std::tuple(n, n, status::missing_row));
-      CHECK(verdict_of(verify, drafts + 1, n, rule) == std::tuple(n, n, status::missing_row));
+      CHECK(verdict_of(verify, n, drafts + 1, policy) == std::tuple(n, n, status::missing_row));
+      CHECK(verdict_of(verify, drafts + 1, n, policy) == std::tuple(n, n, status::missing_row));
       CHECK(verdict_of(verify, drafts + 1, n, lossless{}) == std::tuple(n, n, status::missing_row));
     }
-    // A rule that does not read the draft needs no row of it for the bonus.
+    // A policy that does not read the draft needs no row of it for the bonus.
     CHECK(verdict_of(verify, drafts, drafts + 1, lossless{}) ==
           std::tuple(drafts, drafts + 1, status::ok));
     CHECK(verdict_of(verify, drafts, drafts + 1, any_of<lossless, ensemble>(lossless{})) ==
           std::tuple(drafts, drafts + 1, status::ok));
-    CHECK(verdict_of(verify, drafts, drafts + 1, any_of<lossless, ensemble>(rule)) ==
+    CHECK(verdict_of(verify, drafts, drafts + 1, any_of<lossless, ensemble>(policy)) ==
           std::tuple(drafts, drafts, status::missing_row));
   };
   check(token);
@@ -160,10 +160,10 @@ TEST_CASE(
   for (const bool whole : {true, false})
     for (std::size_t n = 1; n <= drafts + 1; ++n) {
       std::array<tree_node, drafts + 1> nodes;
-      std::array<double, 3 * drafts> owed;
+      std::array<double, 3 * drafts> residual;
       std::array<double, 1> sums;
       std::array<emission, drafts + 1> out;
-      const tree_scratch<double> work{nodes, owed, sums};
+      const tree_scratch<double> work{nodes, residual, sums};
       random_streams chooser(1);
       const auto rows = certain(drafts + 1), laws = certain(n);
       const draft_tree tree{drafted, parents};
@@ -184,14 +184,14 @@ TEST_CASE(
     std::vector<double> counts(4);
     for (std::uint64_t request = 0; request < 20000; ++request) {
       std::array<tree_node, 3> nodes;
-      std::array<double, 8> owed;
+      std::array<double, 8> residual;
       std::vector<double> sums(verify_scratch(4));
       std::array<emission, 2> out;
       random_streams chooser(3, request);
       std::vector<token_id> y;
       for (const std::size_t i : {1u, 2u})
         y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
-      const tree_scratch<double> work{nodes, owed, sums};
+      const tree_scratch<double> work{nodes, residual, sums};
       const draft_tree tree{y, siblings};
       const auto v =
           whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work)
@@ -228,13 +228,13 @@ TEST_CASE("raw logits: a row that was not given is missing_row") {
 TEST_CASE(
     "a request of a batch that lacks a row has a status, takes no row of another, and the next one "
     "goes on") {
-  // Requests in one tensor, [request][drafts][V]: behind the rows of the first stand those of the
+  // Requests in one tensor, [request][drafts][V]: after the rows of the first stand those of the
   // second.
-  using any_rule = any_of<lossless, token_v3, ensemble>;
+  using any_policy = any_of<lossless, token_v3, ensemble>;
   constexpr std::size_t V = 4, requests = 3;
   std::vector<float> q(requests * drafts * V), p(requests * (drafts + 1) * V);
   for (std::size_t i = drafts * V; i < q.size(); ++i) q[i] = float(i % V == 3 ? 9 : 0);
-  const any_rule rules[requests] = {ensemble{0.3}, lossless{}, token_v3{0.4}};
+  const any_policy policies[requests] = {ensemble{0.3}, lossless{}, token_v3{0.4}};
   std::vector<double> scratch(requests * verify_scratch(V));
   std::vector<emission> out(requests * (drafts + 1));
   std::vector<verdict> verdicts(requests);
@@ -254,7 +254,7 @@ TEST_CASE(
           draft{.tokens = std::span(tokens).subspan(i * drafts, drafts), .start = 7},
           part(q, i, drafts),
           part(p, i, drafts + 1),
-          rules[i],
+          policies[i],
           random_streams(seed, i),
           std::span(out).subspan(i * (drafts + 1), drafts + 1)};
     };

@@ -91,7 +91,7 @@ errors worst_on_grid(How how, std::size_t* reused = nullptr, std::uint32_t secon
 }
 
 TEST_CASE(
-    "whatever gamma_l, aggregation emits exactly pi, with the acceptances of agreement_of and of "
+    "for any gamma_l, aggregation emits exactly pi, with the acceptances of agreement_of and of "
     "Eq 5") {
   double law = 0, agreed = 0, eq5 = 0, moved = 0;
   for (const double gamma_l : {0.2, 0.5, 0.8})
@@ -340,12 +340,13 @@ TEST_CASE("real acceptances of the two sites are negatively correlated") {
 }
 
 TEST_CASE(
-    "with shared noise the token is argmin E / pi, and drafts are confirmed as often as the closed "
+    "with the Gumbel-max coupling the token is argmin E / pi, and drafts are confirmed as often as "
+    "the closed "
     "form says") {
   const std::vector<double> p_l{0.5, 0.3, 0.2}, p_r{0.1, 0.3, 0.6};
   const auto w = weights_of(0.4);
   const auto pi = target_law(w.law(), p_l, p_r);
-  const shared_noise noise(8);
+  const coupled_noise noise(8);
   const dense_row<double> l(p_l), r(p_r);
   std::vector<double> counts(3);
   double kept_l = 0, kept_r = 0, agreed = 0;
@@ -366,7 +367,7 @@ TEST_CASE(
   }
   const auto match = [&](const std::vector<double>& p) { return coupled_acceptance(p, pi); };
   std::printf(
-      "shared noise: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts "
+      "coupled: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts "
       "%.3f, %.3f\n",
       kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, agreement_of(p_l, p_r, w).l(),
       agreement_of(p_l, p_r, w).r());
@@ -409,7 +410,7 @@ TEST_CASE(
     CHECK(std::isnan(w.l));
 }
 TEMPLATE_TEST_CASE(
-    "a site's row is ln sum_d softmax_d(R) p(.|d), whatever the scale of relevances and logits", "",
+    "a site's row is ln sum_d softmax_d(R) p(.|d), for any scale of relevances and logits", "",
     float, double) {
   using T = TestType;
   const random_streams noise(3);
@@ -506,7 +507,7 @@ TEST_CASE("documents that are no rows get their status; a site without documents
             .h == -inf);
 }
 
-TEST_CASE("a document that is left out is not read, whatever its logits are") {
+TEST_CASE("a document that is left out is not read, with any logits") {
   const std::vector<float> good{0.5f, -1, 2, -float(inf)}, bad(4, float(quiet_nan)),
       masked(4, -float(inf));
   std::vector<float> out(4), due(4), scratch(6);
@@ -552,7 +553,7 @@ TEST_CASE(
     CHECK(std::get<3>(o) == false);
     law[std::size_t(std::get<1>(o))] += p;
   }
-  // pi, whatever came
+  // pi, for any tokens
   for (std::size_t v = 0; v < 3; ++v) CHECK(law[v] == Approx((a[v] + b[v]) / 2).epsilon(1e-15));
   for (const auto& [o, p] : run(2, a, 2, b, weights_of(1)))  // pi = a, which never says 2
     CHECK(std::get<1>(o) != 2);

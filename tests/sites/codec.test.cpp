@@ -382,8 +382,8 @@ double worst_with(const row_codec& codec, Drafted drafted) {
 
 }  // namespace
 
-// A token that the truncation dropped is foreign: it ends the draft, and those it kept have the
-// decoded row's law.
+// A token that the truncation dropped is outside the support: it ends the draft, and those it kept
+// have the decoded row's law.
 TEST_CASE(
     "drafts from the decoded row emit exactly p; mutant: drafts from a full row, counts sent") {
   const auto from_decoded = [](const auto& decoded, const auto&) { return decoded; };

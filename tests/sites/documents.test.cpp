@@ -301,7 +301,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a site_source is a LogitSource: its rows and h are the mixture's, whatever it saw") {
+TEST_CASE("a site_source is a LogitSource: its rows and h are the mixture's, after any text") {
   site s(3);
   std::size_t asked = 0;
   const auto scores = [&](std::span<const token_id> text, std::span<double> R) {

@@ -120,7 +120,7 @@ void populate(world_of<Coupling>& world, const setting& s, const Coupling& coupl
 independent_drafts<> independent(std::uint64_t seed) {
   return {random_streams(seed, 0, 0), random_streams(seed, 0, 1)};
 }
-shared_drafts shared(std::uint64_t seed) { return {shared_noise(seed)}; }
+shared_drafts shared(std::uint64_t seed) { return {coupled_noise(seed)}; }
 
 // Seeded runs; what went wrong, by kind.
 template <class Coupling>
@@ -179,7 +179,9 @@ TEST_CASE(
     "losses, repetitions, reordering, cuts and restarts change no token of independent drafts") {
   compare_with_synchronous(3000, true, independent);
 }
-TEST_CASE("losses, repetitions, reordering, cuts and restarts change no token of shared noise") {
+TEST_CASE(
+    "losses, repetitions, reordering, cuts and restarts change no token of the Gumbel-max "
+    "coupling") {
   compare_with_synchronous(3000, true, shared);
 }
 
@@ -257,7 +259,7 @@ struct lone_site {
   }
   hello terms;
   const tokens prompt{0};
-  shared_drafts noise{shared_noise(1)};
+  shared_drafts noise{coupled_noise(1)};
   recorder sink = {};
   dragon_site<double, shared_drafts> site{terms, prompt, noise};
   template <class M>

@@ -42,7 +42,7 @@ independent_drafts<> independent(std::uint64_t seed) {
   return {random_streams(seed, 0, 0), random_streams(seed, 0, 1)};
 }
 
-// A text of token 0 and what two models write behind it.
+// A text of token 0 and what two models write after it.
 struct writer {
   tokens buffer = tokens(64);
   text t{buffer, 1};
@@ -123,7 +123,7 @@ void compare_with_protocol(Coupling (*drafts_of)(std::uint64_t)) {
 TEST_CASE("with one seed dragon_decode and the protocol on bad links emit the same tokens") {
   compare_with_protocol<independent_drafts<>>(independent);
   compare_with_protocol<shared_drafts>(
-      [](std::uint64_t seed) { return shared_drafts{shared_noise(seed)}; });
+      [](std::uint64_t seed) { return shared_drafts{coupled_noise(seed)}; });
 }
 
 TEST_CASE("a round tells the drafts, the weights, and whose draft the token confirmed") {
@@ -225,7 +225,7 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
   for (std::uint64_t seed = 1; seed < 9; ++seed) {
     writer w;
     auto l = model_of(side::l), r = model_of(side::l);  // the same rows
-    shared_drafts same{shared_noise(seed)};
+    shared_drafts same{coupled_noise(seed)};
     CHECK(dragon_decode(w.t, 4, l, r, weigh_sites(-inf, -inf), same, w.options, w.work) ==
           status::undefined_target);
     CHECK(w.t.size == 1);
@@ -238,7 +238,7 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
                                   {.l = inf, .r = 0}}) {
     writer w;
     auto l = model_of(side::l), r = model_of(side::r);
-    shared_drafts same{shared_noise(1)};
+    shared_drafts same{coupled_noise(1)};
     auto apart = independent(1);
     CHECK(dragon_decode(w.t, 4, l, r, none, same, w.options, w.work) == status::undefined_target);
     CHECK(dragon_decode(w.t, 4, l, r, none, apart, w.options, w.work) == status::undefined_target);

@@ -22,7 +22,7 @@ struct setting {
   hello terms = {};
   tokens prompt = {0};
   std::uint64_t seed = 0;
-  bool holes = false;   // the device's rows are NaN behind some texts
+  bool holes = false;   // the device's rows are NaN after some texts
   bool mapped = false;  // its model has another vocabulary (draft/mapped.hpp)
   toy_source<double> model(side s) const {
     return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), 2, 3};
@@ -60,7 +60,7 @@ setting random_setting(numbers& n, std::uint64_t seed) {
 tokens on_one_machine(const setting& s) {
   tokens text = s.prompt;
   random_streams chooser(s.seed);
-  const coupled_verifier coupled{shared_noise(s.seed)};
+  const coupled_verifier coupled{coupled_noise(s.seed)};
   std::vector<double> scratch(verify_scratch(s.terms.codec.vocabulary, s.terms.look_ahead));
   while (text.size() < s.terms.most_tokens && text.back() != s.terms.end_of_text) {
     const auto start = std::uint32_t(text.size());
@@ -94,10 +94,10 @@ tokens on_one_machine(const setting& s) {
 
 template <class Chooser>
 using world_of =
-    simulated_sites<double, split_device<double, Chooser>, split_edge<double, Chooser>>;
+    simulated_sites<double, split_device<double, Chooser>, split_server<double, Chooser>>;
 template <class Chooser>
 void populate(world_of<Chooser>& world, const setting& s, const Chooser& device,
-              const Chooser& edge, bool prompt_at_edge = true) {
+              const Chooser& server, bool prompt_at_server = true) {
   const auto own = [s](side at, std::uint64_t life) {
     hello terms = s.terms;
     terms.from = at;
@@ -106,11 +106,11 @@ void populate(world_of<Chooser>& world, const setting& s, const Chooser& device,
   };
   world.make_l = [=](std::uint64_t life) {
     return std::make_unique<split_device<double, Chooser>>(own(side::l, life), s.prompt, device,
-                                                           shared_noise(s.seed));
+                                                           coupled_noise(s.seed));
   };
   world.make_r = [=](std::uint64_t life) {
-    return std::make_unique<split_edge<double, Chooser>>(
-        own(side::r, life), prompt_at_edge ? s.prompt : tokens{}, edge, shared_noise(s.seed));
+    return std::make_unique<split_server<double, Chooser>>(
+        own(side::r, life), prompt_at_server ? s.prompt : tokens{}, server, coupled_noise(s.seed));
   };
   world.row = [=](side at, auto text) {
     return at == side::l ? s.device_row(text) : toy_row(s.model(at), text);
@@ -129,7 +129,7 @@ void compare_with_one_machine(std::size_t runs, bool faults) {
     trouble(world, n, calm);
     world.check = [&] {
       if (world.l() && !world.l()->problem().empty()) FAIL("device: " << world.l()->problem());
-      if (world.r() && !world.r()->problem().empty()) FAIL("edge: " << world.r()->problem());
+      if (world.r() && !world.r()->problem().empty()) FAIL("server: " << world.r()->problem());
     };
     const tokens due = on_one_machine(s);
     INFO("seed " << seed << ", " << name(s.terms.kind) << ", gamma " << s.terms.look_ahead);
@@ -158,7 +158,8 @@ TEST_CASE(
     "protocol") {
   compare_with_one_machine(800, false);
 }
-TEST_CASE("losses, repetitions, reordering, cuts and restarts of device or edge change no token") {
+TEST_CASE(
+    "losses, repetitions, reordering, cuts and restarts of device or server change no token") {
   compare_with_one_machine(5000, true);
 }
 TEST_CASE(
@@ -258,7 +259,7 @@ struct recorder {
     return specagg::sites::decode(b, terms, m);
   }
 };
-// A device or an edge of DSSD, gamma 2, connected and greeted; rows are given as they are asked
+// A device or a server of DSSD, gamma 2, connected and greeted; rows are given as they are asked
 // for.
 template <class Site>
 struct lone_end {
@@ -308,9 +309,9 @@ const std::vector<std::vector<double>> sure{{0, 1, 0}, {0, 1, 0}, {0, 0, 1}};  /
 }  // namespace
 
 TEST_CASE(
-    "an edge verifies a round once, answers it as often as asked, and no other draft in its "
+    "a server verifies a round once, answers it as often as asked, and no other draft in its "
     "place") {
-  lone_end<split_edge<double>> e(side::r);
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(1, {1, 1}));
   REQUIRE(e.sink.scorings.size() == 1);
   e.hears(request(1, {1, 1}));  // still at it
@@ -329,7 +330,7 @@ TEST_CASE(
     "rows that are not valid are refused before anything is kept, and the good repeat is "
     "verified") {
   const std::vector<double> row{0, 1, 0};
-  hello terms = lone_end<split_edge<double>>::terms_of(side::r);
+  hello terms = lone_end<split_server<double>>::terms_of(side::r);
   terms.kind = protocol::dsd;
   std::vector<std::uint8_t> good(2 * row_bytes(terms));
   std::vector<token_id> ids(3);
@@ -343,8 +344,8 @@ TEST_CASE(
   for (const auto& bad :
        {std::span<const std::uint8_t>(), std::span<const std::uint8_t>(good).first(47),
         std::span<const std::uint8_t>(good).first(24), std::span<const std::uint8_t>(nan)}) {
-    lone_end<split_edge<double>> e(terms);
-    // with the token before it, which the edge does not have yet
+    lone_end<split_server<double>> e(terms);
+    // with the token before it, which the server does not have yet
     split_request r = request(2, {1, 1}, 2);
     r.rows = bad;
     e.hears(r);
@@ -366,9 +367,9 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "an edge asks for text it lacks, and gives a device that restarted the text up to the last "
+    "a server asks for text it lacks, and gives a device that restarted the text up to the last "
     "round") {
-  lone_end<split_edge<double>> e(side::r);
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(3, {1}));
   CHECK(e.last<progress>().size == 1);
   settled_text m{.first = 1, .count = 2};
@@ -386,15 +387,15 @@ TEST_CASE(
   e.hears(progress{.size = 1});
   CHECK(e.last<settled_text>().count == 2);
 }
-TEST_CASE("an edge refuses drafts of another text and after the end") {
+TEST_CASE("a server refuses drafts of another text and after the end") {
   {
-    lone_end<split_edge<double>> e(side::r);
+    lone_end<split_server<double>> e(side::r);
     settled_text m{.first = 1, .count = 1};
     e.hears(m);
     e.hears(request(2, {1}, 2));  // the correction would be token 1, which is 0
     CHECK(e.site.problem() == "draft at position 2: there is other text");
   }
-  lone_end<split_edge<double>> e(side::r);
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(0, {1}));
   CHECK(e.sink.scorings.empty());
   CHECK(e.site.text() == tokens{0});
@@ -437,22 +438,22 @@ TEST_CASE(
       CHECK(d.sink.emitted == (before ? tokens{1, 2} : tokens{2}));
       CHECK(d.sink.orders.back().step == 2 + before);  // and drafts on
     }
-  lone_end<split_edge<double>> e(side::r);
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(1, {}));
   e.site.scored(e.sink.scorings.at(0).ticket, sure, e.sink);
   CHECK(e.sink.emitted == tokens{1});
 }
 TEST_CASE(
-    "an edge whose own row is invalid keeps what it accepted before, and so does the device; both "
+    "a server whose own row is invalid keeps what it accepted before, and so does the device; both "
     "say why") {
   auto rows = sure;
   rows[1].assign(3, std::nan(""));
-  lone_end<split_edge<double>> e(side::r);
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(1, {1, 1}));
   e.site.scored(e.sink.scorings.at(0).ticket, rows, e.sink);
   CHECK(e.sink.emitted == tokens{1});
   CHECK(e.site.problem() == "draft at position 1: invalid_row");
-  // Connected again, both go on behind what was accepted.
+  // Connected again, both go on after what was accepted.
   e.site.disconnected();
   e.site.connected(e.sink);
   e.hears(e.terms_of(side::l));
@@ -497,8 +498,8 @@ TEST_CASE("a device takes the answer to its round only, once, and refuses one th
     CHECK(other.sink.emitted.empty());
   }
 }
-TEST_CASE("tokens of an order that a message has taken back, and behind it, are no tokens") {
-  lone_end<split_edge<double>> e(side::r);
+TEST_CASE("tokens of an order that a message has taken back, and after it, are no tokens") {
+  lone_end<split_server<double>> e(side::r);
   e.hears(request(1, {1, 1}));
   CHECK(e.sink.scorings.at(0).end == 3);
   CHECK((e.site.token(0) == 0 && e.site.token(1) == 1 && e.site.token(2) == 1 &&
@@ -513,7 +514,7 @@ TEST_CASE("tokens of an order that a message has taken back, and behind it, are 
   d.site.decoded(d.sink.orders.back().ticket, sure[0], 0, 0, d.sink);
   CHECK((d.site.token(0) == 0 && d.site.token(1) == 1 && d.site.token(2) == no_token));
 }
-TEST_CASE("a row that is kept has the bits that are read from it, whatever its size") {
+TEST_CASE("a row that is kept has the bits that are read from it, for any size") {
   numbers n(1);
   for (const std::size_t size : {1, 15, 16, 17, 1023, 1024, 1025, 2500}) {
     std::vector<float> logits(size), kept(size + 1, 7);

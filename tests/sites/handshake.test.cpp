@@ -123,7 +123,7 @@ TEST_CASE("bytes that are no message end the connection, and the other end learn
   CHECK(r.link.problem() == "refused by the other end: \"message of 2 bytes: unknown kind\"");
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
 }
-TEST_CASE("a problem is one printable line, whatever the other end calls itself or refuses with") {
+TEST_CASE("a problem is one printable line, with any name and refusal of the other end") {
   const std::string hostile = "x\r\nsession 2: all is well\x1b[2J\xff\xe2\x80\xae";
   const std::string shown = "x\\x0d\\nsession 2: all is well\\x1b[2J\\xff\\u{202e}";
   const auto said = [&](const auto& m) {
@@ -191,10 +191,10 @@ TEST_CASE("a site of a hello that is out of range says so, and does nothing") {
       change(own);
       CHECK(!valid(own));
       if (kind == protocol::dragon) {
-        refuses(dragon_site<float, shared_drafts>(own, prompt, shared_drafts{shared_noise(1)}));
+        refuses(dragon_site<float, shared_drafts>(own, prompt, shared_drafts{coupled_noise(1)}));
       } else {
         refuses(split_device<float>(own, prompt, random_streams(1)));
-        refuses(split_edge<float>(own, prompt, random_streams(1)));
+        refuses(split_server<float>(own, prompt, random_streams(1)));
       }
     }
     CHECK(sink.actions == 0);

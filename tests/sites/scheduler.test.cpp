@@ -160,7 +160,7 @@ TEST_CASE(
           known.observe_round_trip(0, 0.5);  // which its driver measures
           return std::make_unique<site>(
               h, at == side::l ? std::vector<token_id>{0, 1} : std::vector<token_id>{},
-              shared_drafts{shared_noise(seed)},
+              shared_drafts{coupled_noise(seed)},
               scheduler<live_profile>{scheduling(how), known, h.look_ahead, seed});
         };
       };

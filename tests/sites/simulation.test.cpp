@@ -228,7 +228,7 @@ periods dragon_at(double lost, std::size_t runs) {
     const auto make = [seed](side s) {
       return [=](std::uint64_t life) {
         return std::make_unique<end>(lossy_terms(protocol::dragon_shared, s, life),
-                                     std::vector<token_id>{0}, shared_drafts{shared_noise(seed)});
+                                     std::vector<token_id>{0}, shared_drafts{coupled_noise(seed)});
       };
     };
     world.make_l = make(side::l);
@@ -237,8 +237,8 @@ periods dragon_at(double lost, std::size_t runs) {
 }
 periods dssd_at(double lost, std::size_t runs) {
   using device = split_device<double>;
-  using edge = split_edge<double>;
-  return periods_at<simulated_sites<double, device, edge>>(
+  using server = split_server<double>;
+  return periods_at<simulated_sites<double, device, server>>(
       lost, runs, [](auto& world, std::uint64_t seed) {
         const std::vector<token_id> prompt{0};
         world.make_l = [=](std::uint64_t life) {
@@ -246,8 +246,8 @@ periods dssd_at(double lost, std::size_t runs) {
                                           random_streams(seed));
         };
         world.make_r = [=](std::uint64_t life) {
-          return std::make_unique<edge>(lossy_terms(protocol::dssd, side::r, life), prompt,
-                                        random_streams(seed + 1));
+          return std::make_unique<server>(lossy_terms(protocol::dssd, side::r, life), prompt,
+                                          random_streams(seed + 1));
         };
       });
 }

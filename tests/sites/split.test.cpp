@@ -41,17 +41,17 @@ template <class T>
 enum class protocol { dsd, dssd };
 
 // The two ends. Neither looks at the other's text: all they know of each other is what travelled.
-template <class T, class DeviceChooser, class EdgeChooser>
+template <class T, class DeviceChooser, class ServerChooser>
 struct two_ends {
   row_codec codec;
   std::size_t gamma;
   row_model<T> q, p;
   DeviceChooser& device_chooser;
-  EdgeChooser& edge_chooser;
+  ServerChooser& server_chooser;
   protocol kind;
-  tokens device_text = {0}, edge_text = {0};
+  tokens device_text = {0}, server_text = {0};
   token_id end_of_text = no_token, correction = no_token;
-  split_workspace<T> device{codec, gamma}, edge{codec, gamma};
+  split_workspace<T> device{codec, gamma}, server{codec, gamma};
   std::size_t up_bytes = 0, down_bytes = 0;
   std::function<downlink(const uplink<T>&, const std::function<std::vector<T>(std::size_t)>&)>
       mutant = {};
@@ -76,18 +76,18 @@ struct two_ends {
     if (tamper) tamper(up);
     up_bytes += up.bytes();
 
-    if (up.correction != no_token) edge_text.push_back(up.correction);
-    if (edge_text.size() != up.drafted.start) return status::invalid_parameter;
+    if (up.correction != no_token) server_text.push_back(up.correction);
+    if (server_text.size() != up.drafted.start) return status::invalid_parameter;
     const std::function p_row = [&](std::size_t j) {
-      return p(with(edge_text, up.drafted.tokens.first(j)));
+      return p(with(server_text, up.drafted.tokens.first(j)));
     };
     const auto p_rows = rows_of(up.drafted.tokens.size() + 1, p_row);
     const downlink down = mutant ? mutant(up, p_row)
                           : kind == protocol::dsd
-                              ? verify_coded(up, codec, p_rows, edge_chooser, edge, verifier)
-                              : verify_split(up, codec, p_rows, edge_chooser, edge);
-    edge_text = with(edge_text, up.drafted.tokens.first(down.accepted));
-    if (down.token != no_token) edge_text.push_back(down.token);
+                              ? verify_coded(up, codec, p_rows, server_chooser, server, verifier)
+                              : verify_split(up, codec, p_rows, server_chooser, server);
+    server_text = with(server_text, up.drafted.tokens.first(down.accepted));
+    if (down.token != no_token) server_text.push_back(down.token);
     down_bytes += down.bytes();
 
     const finished f = finish_round(down, device.up.drafted, codec, q_rows, device_chooser, device);
@@ -221,10 +221,11 @@ TEST_CASE("quantised drafts emit exactly p under block verification too") {
                       block_round) < 1e-12);
 }
 
-// ---- foreign tokens and dead ends ---------------------------------------------------------------
+// ---- tokens outside the support and dead ends ---------------------------------------------------
 
 TEST_CASE(
-    "a foreign token on the uplink, and a row that the device cannot draw from, leave the law "
+    "a token outside the support on the uplink, and a row that the device cannot draw from, leave "
+    "the law "
     "exactly p") {
   tokens sent;
   std::vector<double> claimed;
@@ -269,15 +270,16 @@ TEST_CASE("mutant: accepting with q / p, as the DSSD paper prints, is found") {
       for (;; ++down.accepted) {
         const std::size_t j = down.accepted;
         const auto row = p_rows(j);
-        const auto p = encode(ends.codec, row, ends.edge.bytes, ends.edge.ids, ends.edge.mass);
+        const auto p =
+            encode(ends.codec, row, ends.server.bytes, ends.server.ids, ends.server.mass);
         const moment m{stream::coin, std::uint32_t(d.start + j), d.start};
         if (j == d.size()) {
-          down.token = draw(p.row, {stream::bonus, m.position, m.start}, ends.edge_chooser,
-                            ends.edge.scratch);
+          down.token = draw(p.row, {stream::bonus, m.position, m.start}, ends.server_chooser,
+                            ends.server.scratch);
           return down;
         }
-        if (!ends.edge_chooser.coin(m, up.probabilities[j], p.row[std::size_t(d.tokens[j])])) {
-          down.row = std::span(ends.edge.bytes).first(p.bytes);
+        if (!ends.server_chooser.coin(m, up.probabilities[j], p.row[std::size_t(d.tokens[j])])) {
+          down.row = std::span(ends.server.bytes).first(p.bytes);
           return down;
         }
       }
@@ -314,11 +316,11 @@ TEST_CASE("mutant: accepting against the full p_j and sending a truncated one is
     ends.mutant = [&ends](const uplink<double>& up, const auto& p_rows) {
       const row_codec full{.vocabulary = 3};
       downlink down = verify_split(up, full, rows_of(up.drafted.tokens.size() + 1, p_rows),
-                                   ends.edge_chooser, ends.edge);
+                                   ends.server_chooser, ends.server);
       if (down.row.empty()) return down;
-      const auto p =
-          encode(ends.codec, p_rows(down.accepted), ends.edge.bytes, ends.edge.ids, ends.edge.mass);
-      down.row = std::span(ends.edge.bytes).first(p.bytes);
+      const auto p = encode(ends.codec, p_rows(down.accepted), ends.server.bytes, ends.server.ids,
+                            ends.server.mass);
+      down.row = std::span(ends.server.bytes).first(p.bytes);
       return down;
     };
   };
@@ -360,9 +362,9 @@ TEST_CASE(
       const row_model<float> q = [&](const tokens& text) { return row(1, text); },
                              p = [&](const tokens& text) { return row(2, text); };
       for (std::uint64_t seed = 0; seed < 10; ++seed) {
-        random_streams device(seed), edge(seed), local(seed);
-        two_ends<float, random_streams, random_streams> ends{codec,  gamma, q,   p,
-                                                             device, edge,  kind};
+        random_streams device(seed), server(seed), local(seed);
+        two_ends<float, random_streams, random_streams> ends{codec,  gamma,  q,   p,
+                                                             device, server, kind};
         tokens text{0};
         std::vector<double> scratch(verify_scratch(vocabulary, gamma));
         for (int round = 0; round < 3; ++round) {
@@ -389,13 +391,13 @@ TEST_CASE(
       }
     }
 }
-TEST_CASE("device and edge with seeds of their own emit the joint law over many rounds") {
+TEST_CASE("device and server with seeds of their own emit the joint law over many rounds") {
   const auto q = toy(5), p = toy(6);
   std::vector<double> counts(27), law(27);
   for (std::uint64_t request = 0; request < 20000; ++request) {
-    random_streams device(1, request), edge(2, request);
-    two_ends<double, random_streams, random_streams> ends{settings[4].codec, 2, q, p, device, edge,
-                                                          protocol::dssd};
+    random_streams device(1, request), server(2, request);
+    two_ends<double, random_streams, random_streams> ends{
+        settings[4].codec, 2, q, p, device, server, protocol::dssd};
     while (ends.device_text.size() < 4) REQUIRE(ends.round() == status::ok);
     counts[std::size_t(ends.device_text[1] * 9 + ends.device_text[2] * 3 + ends.device_text[3])] +=
         1;
@@ -414,15 +416,16 @@ TEST_CASE("device and edge with seeds of their own emit the joint law over many 
   CHECK(f.passed);
 }
 
-// ---- shared noise -------------------------------------------------------------------------------
+// ---- Gumbel-max coupling ------------------------------------------------------------------------
 
 TEST_CASE(
-    "with shared noise the text is argmin E / p, for any draft model, gamma 0, 1, 4 and 8, and any "
+    "with the Gumbel-max coupling the text is argmin E / p, for any draft model, gamma 0, 1, 4 and "
+    "8, and any "
     "length of draft") {
   constexpr std::size_t vocabulary = 40, length = 60;
   const row_codec codec{.vocabulary = vocabulary};
   const auto p = toy(6, vocabulary);
-  const shared_noise noise(99, 3);
+  const coupled_noise noise(99, 3);
   tokens due{0};
   while (due.size() <= length) {
     const auto row = p(due);
@@ -438,7 +441,7 @@ TEST_CASE(
          {toy(5, vocabulary), toy(6, vocabulary), row_model<double>([](const tokens&) {
             return std::vector<double>(vocabulary, 1.0 / vocabulary);
           })}) {
-      split_workspace<double> device(codec, gamma), edge(codec, gamma);
+      split_workspace<double> device(codec, gamma), server(codec, gamma);
       tokens text{0};
       std::size_t rounds = 0, up_bytes = 0;
       for (; text.size() <= length; ++rounds) {
@@ -453,7 +456,7 @@ TEST_CASE(
         const auto rows = rows_of(gamma + 1, [&](std::size_t j) {
           return p(tokens(longer.begin(), longer.begin() + std::ptrdiff_t(text.size() + j)));
         });
-        const downlink down = verify_shared(up, rows, noise, edge);
+        const downlink down = verify_shared(up, rows, noise, server);
         REQUIRE(down.why == status::ok);
         REQUIRE(down.bytes() == 5);
         text.assign(longer.begin(), longer.begin() + std::ptrdiff_t(text.size() + down.accepted));
@@ -465,21 +468,22 @@ TEST_CASE(
     }
 }
 TEST_CASE(
-    "shared noise accepts with probability sum_i 1 / sum_j max(p_j / p_i, q_j / q_i), and emits "
+    "the Gumbel-max coupling accepts with probability sum_i 1 / sum_j max(p_j / p_i, q_j / q_i), "
+    "and emits "
     "p") {
   const auto q = row_of(0.5, 0.2, 0.3), p = row_of(0.2, 0.5, 0.3);
   const row_codec codec{.vocabulary = 3};
-  split_workspace<double> device(codec, 1), edge(codec, 1);
+  split_workspace<double> device(codec, 1), server(codec, 1);
   const std::uint32_t n = 40000;
   double accepted = 0;
   std::vector<double> counts(3);
   for (std::uint32_t t = 1; t <= n; ++t) {
-    const shared_noise noise(5, t);
+    const coupled_noise noise(5, t);
     begin_draft(device, 1);
     REQUIRE(draft_shared(device, q, noise) == status::ok);
     const downlink down = verify_shared(
         shared_uplink{coupled_draft{device.up.drafted}},
-        rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }), noise, edge);
+        rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }), noise, server);
     accepted += double(down.accepted);
     counts[std::size_t(down.accepted ? device.up.drafted.tokens[0] : down.token)] += 1;
   }
@@ -505,10 +509,10 @@ TEST_CASE("bytes of a round at V = 32000, gamma 4: what each protocol carries") 
     p[v] = float(weight(v ^ 3) / zp);
   }
   const auto run = [&](protocol kind, const row_codec& codec) {
-    random_streams device(4), edge(4);
+    random_streams device(4), server(4);
     two_ends<float, random_streams, random_streams> ends{
-        codec, gamma, [&](const tokens&) { return q; }, [&](const tokens&) { return p; }, device,
-        edge,  kind};
+        codec,  gamma, [&](const tokens&) { return q; }, [&](const tokens&) { return p; }, device,
+        server, kind};
     std::vector<std::pair<std::size_t, std::size_t>> seen;
     for (int i = 0; i < 20; ++i) {
       REQUIRE(ends.round() == status::ok);
@@ -541,7 +545,7 @@ TEST_CASE("bytes of a round at V = 32000, gamma 4: what each protocol carries") 
   CHECK(rejected > 2);
   CHECK(rejected < 20);
 }
-TEST_CASE("the end of the text ends the round in every protocol: no bonus behind it") {
+TEST_CASE("the end of the text ends the round in every protocol: no bonus after it") {
   const auto sure = row_of<double>(0, 0, 1);
   const row_model<double> always = [&](const tokens&) { return sure; };
   for (const protocol kind : {protocol::dsd, protocol::dssd}) {
@@ -558,7 +562,7 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   const row_codec codec{.vocabulary = 3};
   const auto q = row_of(0.5, 0.25, 0.25), p = row_of(0.2, 0.5, 0.3);
   random_streams chooser(1);
-  split_workspace<double> device(codec, 2), edge(codec, 2);
+  split_workspace<double> device(codec, 2), server(codec, 2);
   const auto p_rows = rows_of(3, [&](std::size_t) -> const std::vector<double>& { return p; });
   begin_draft(device, 1);
   REQUIRE(draft_coded(device, codec, q, chooser) == status::ok);
@@ -568,7 +572,7 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   const auto coded = [&](auto change) {
     uplink<double> up = good;
     change(up);
-    const downlink down = verify_coded(up, codec, p_rows, chooser, edge);
+    const downlink down = verify_coded(up, codec, p_rows, chooser, server);
     if (down.why != status::ok) CHECK((down.accepted == 0 && down.token == no_token));
     return down.why;
   };
@@ -589,7 +593,7 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   const auto split = [&](auto change) {
     uplink<double> up = split_good;
     change(up);
-    return verify_split(up, codec, p_rows, chooser, edge);
+    return verify_split(up, codec, p_rows, chooser, server);
   };
   CHECK(split([](auto&) {}).why == status::ok);
   CHECK(split([](auto& up) { up.probabilities = {}; }).why == status::invalid_parameter);
@@ -620,7 +624,7 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   CHECK(draft_split(device, nan_row, chooser) == status::invalid_row);
   CHECK(verify_split(split_good, codec,
                      rows_of(2, [&](std::size_t) -> const std::vector<double>& { return nan_row; }),
-                     chooser, edge)
+                     chooser, server)
             .why == status::invalid_row);
   const std::vector<double> two{0.5, 0.5};
   CHECK(draft_coded(device, codec, two, chooser) == status::vocabulary_mismatch);
@@ -629,18 +633,18 @@ TEST_CASE("an answer that is none to this draft is refused with a status") {
   const row_codec codec{.vocabulary = 3};
   const std::vector<std::vector<double>> q(1, {0.5, 0.25, 0.25});
   random_streams chooser(1);
-  split_workspace<double> work(codec, 1), edge(codec, 1);
+  split_workspace<double> work(codec, 1), server(codec, 1);
   const tokens y{0};
   const draft drafted{y, 1};
-  const auto row = encode(codec, row_of(0.2, 0.5, 0.3), edge.bytes, edge.ids, edge.mass);
-  const std::span<const std::uint8_t> bytes = std::span(edge.bytes).first(row.bytes);
+  const auto row = encode(codec, row_of(0.2, 0.5, 0.3), server.bytes, server.ids, server.mass);
+  const std::span<const std::uint8_t> bytes = std::span(server.bytes).first(row.bytes);
   const auto why = [&](const downlink& down) {
     return finish_round(down, drafted, codec, q, chooser, work).why;
   };
   CHECK(why({0, no_token, bytes}) == status::ok);
   CHECK(why({1, 2}) == status::ok);
   CHECK(why({2, 2}) == status::invalid_parameter);  // more accepted than drafted
-  // a row behind a draft that was kept whole
+  // a row after a draft that was kept whole
   CHECK(why({1, no_token, bytes}) == status::invalid_parameter);
   CHECK(why({0, 1, bytes}) == status::invalid_parameter);
   CHECK(why({0, 3}) == status::token_out_of_range);
@@ -652,28 +656,28 @@ TEST_CASE("no half and no aggregation allocates") {
   const auto q = row_of(0.5f, 0.25f, 0.25f), p = row_of(0.25f, 0.5f, 0.25f);
   const auto p_rows = rows_of(3, [&](std::size_t) -> const std::vector<float>& { return p; });
   random_streams chooser(1), other(1, 0, 1);
-  const shared_noise noise(1);
+  const coupled_noise noise(1);
   for (const row_codec& codec :
        {row_codec{.vocabulary = 3},
         row_codec{.vocabulary = 3, .format = values::half, .top_p = 0.9},
         row_codec{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 9}}) {
-    split_workspace<float> device(codec, 2), edge(codec, 2);
+    split_workspace<float> device(codec, 2), server(codec, 2);
     const std::size_t before = allocations;
     begin_draft(device, 1);
     while (can_draft(device) && draft_coded(device, codec, q, chooser) == status::ok) continue;
-    const downlink a = verify_coded(device.up, codec, p_rows, chooser, edge);
+    const downlink a = verify_coded(device.up, codec, p_rows, chooser, server);
     begin_draft(device, 1);
     while (can_draft(device) && draft_split(device, q, chooser) == status::ok) continue;
-    const downlink b = verify_split(device.up, codec, p_rows, chooser, edge);
+    const downlink b = verify_split(device.up, codec, p_rows, chooser, server);
     const finished f =
         finish_round(b, device.up.drafted, codec,
                      rows_of(2, [&](std::size_t) -> const auto& { return q; }), chooser, device);
     begin_draft(device, 1);
     while (can_draft(device) && draft_shared(device, q, noise) == status::ok) continue;
     const downlink c =
-        verify_shared(shared_uplink{coupled_draft{device.up.drafted}}, p_rows, noise, edge);
+        verify_shared(shared_uplink{coupled_draft{device.up.drafted}}, p_rows, noise, server);
     const aggregation g =
-        aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, edge.scratch);
+        aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, server.scratch);
     const bool made = allocations != before;
     CHECK_FALSE(made);
     CHECK(a.why == status::ok);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers for tests: random ones that are the same on every machine, nasty ones, and memory with
-// nothing behind it.
+// nothing after it.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/decoders.hpp>
+# Every ```cpp block of README.md and docs/ compiles after #include <specagg/decoders.hpp>
 # and runs under AddressSanitizer and UBSan: by its own main(), or by that of docs/<page>-<number>.cpp. A block that
 # begins with `// examples/NAME.cpp` is a part of that program (scripts/check-tree), which is compiled and run itself.
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
@@ -45,7 +45,7 @@ foreach(page IN LISTS pages)
   endforeach()
 endforeach()
 
-add_test(NAME "docs: README's program and its rules"
+add_test(NAME "docs: README's program and its policies"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})
 add_test(NAME "docs: papers: each symbol is in its header"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/papers.py ${tree}/docs/papers ${CMAKE_CXX_COMPILER} ${externals})

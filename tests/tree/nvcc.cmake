@@ -60,16 +60,16 @@ elseif(SPECAGG_nvcc)
   string(REGEX REPLACE ".*${block}${block}" "\\1\n\\2" code "${text}")
   file(CONFIGURE OUTPUT ${tree}/docs/cuda.cu CONTENT "@code@\n" @ONLY)
   specagg_nvcc(docs/cuda.o ${tree}/docs/cuda.cu -arch=sm_90 -c)
-  # device_rule.cu compiles as it is, and with none of its mistakes; nor does it with flags that change the bits.
-  set(broken ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/device_rule.cu)
-  specagg_nvcc(cuda/device_rule.ptx ${broken} -arch=compute_90 -ptx)
+  # device_policy.cu compiles as it is, and with none of its mistakes; nor does it with flags that change the bits.
+  set(broken ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/device_policy.cu)
+  specagg_nvcc(cuda/device_policy.ptx ${broken} -arch=compute_90 -ptx)
   file(STRINGS ${broken} mistakes REGEX "^// EXPECT [0-9]+: ")
   foreach(mistake IN LISTS mistakes)
     string(REGEX MATCH "^// EXPECT ([0-9]+): (.*)" mistake "${mistake}")
     set(expect "${CMAKE_MATCH_2}")
-    add_test(NAME "must_not_compile: device_rule, mistake ${CMAKE_MATCH_1}, nvcc"
+    add_test(NAME "must_not_compile: device_policy, mistake ${CMAKE_MATCH_1}, nvcc"
       COMMAND ${nvcc} -DSPECAGG_BROKEN=${CMAKE_MATCH_1} -arch=compute_90 -ptx ${broken} -o ${tree}/cuda/broken.ptx)
-    set_tests_properties("must_not_compile: device_rule, mistake ${CMAKE_MATCH_1}, nvcc" PROPERTIES
+    set_tests_properties("must_not_compile: device_policy, mistake ${CMAKE_MATCH_1}, nvcc" PROPERTIES
       LABELS slow PASS_REGULAR_EXPRESSION "${expect}")
   endforeach()
   foreach(flag IN ITEMS -use_fast_math -ftz=true -prec-sqrt=false)

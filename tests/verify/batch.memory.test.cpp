@@ -75,13 +75,13 @@ TEST_CASE("scratch keeps nothing: drafts and verifications may use it in turn") 
   });
 }
 
-TEST_CASE("the scratch of a tree keeps nothing, and its owed weights neither") {
+TEST_CASE("the scratch of a tree keeps nothing, and its residual weights neither") {
   const logits l(5);
   const std::vector<std::uint32_t> parents{0, 0, 1};
   const auto verified = [&](auto&& verifier, double before) {
     auto q = rows_over(l.q), p = rows_over(l.p);
     std::vector<double> scratch(verify_scratch(V), before);
-    std::vector<float> owed(2 * V, float(before));
+    std::vector<float> residual(2 * V, float(before));
     std::vector<tree_node> nodes(parents.size() + 1);
     std::vector<emission> out(3);
     random_streams chooser(9);
@@ -94,7 +94,7 @@ TEST_CASE("the scratch of a tree keeps nothing, and its owed weights neither") {
     std::fill(scratch.begin(), scratch.end(), before);
     const tree_verdict v =
         verifier.verify(draft_tree{.tokens = tokens, .parents = parents}, laws, q, p, lossless{},
-                        chooser, std::span(out), tree_scratch<float>{nodes, owed, scratch});
+                        chooser, std::span(out), tree_scratch<float>{nodes, residual, scratch});
     REQUIRE(v.why == status::ok);
     std::vector<double> seen{double(v.accepted), double(v.node)};
     for (std::size_t i = 0; i < v.emitted; ++i)

@@ -134,7 +134,7 @@ TEST_CASE(
   check(token_verifier{});
   check(block_verifier{});
   check(match_verifier{});
-  check([](std::size_t i) { return coupled_verifier{shared_noise(1, i)}; });
+  check([](std::size_t i) { return coupled_verifier{coupled_noise(1, i)}; });
 }
 TEST_CASE(
     "one request, verified by its own verifier: what the verifier's function gives, with all it "
@@ -243,7 +243,7 @@ struct tree_outcome {
   std::vector<emission> out =
       std::vector<emission>(tree_requests::count * (tree_requests::most + 1));
   std::vector<tree_node> nodes = std::vector<tree_node>(out.size());
-  std::vector<float> owed = std::vector<float>(out.size() * tree_requests::vocabulary);
+  std::vector<float> residual = std::vector<float>(out.size() * tree_requests::vocabulary);
   // Request i, with its part of the memory. The children have the probability 1: one-hot laws.
   auto request(const tree_requests& r, std::size_t i) {
     constexpr std::size_t most = tree_requests::most, V = tree_requests::vocabulary;
@@ -260,7 +260,7 @@ struct tree_outcome {
         random_streams(2, i),
         std::span(out).subspan(i * (most + 1), most + 1),
         std::span(nodes).subspan(i * (most + 1), most + 1),
-        std::span(owed).subspan(i * (most + 1) * V, (most + 1) * V)};
+        std::span(residual).subspan(i * (most + 1) * V, (most + 1) * V)};
   }
   bool operator==(const tree_outcome& o) const {
     for (std::size_t i = 0; i < verdicts.size(); ++i) {

@@ -10,7 +10,7 @@
 #include <specagg/decoders.hpp>
 
 #include "../tools/cli/policies.hpp"
-#include "support/all_rules.hpp"
+#include "support/all_policies.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
@@ -75,7 +75,7 @@ TEST_CASE(
 namespace {
 void never_fewer_tokens(std::size_t wanted) {  // instances per policy
   std::uint32_t seed = 0;
-  for (const std::string& name : all_rules()) {
+  for (const std::string& name : all_policies()) {
     const auto policy = cli::parse_policy(name);
     double least = 1, most = 0;
     std::size_t instances = 0;

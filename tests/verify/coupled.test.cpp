@@ -17,7 +17,8 @@
 using namespace specagg;
 
 TEST_CASE(
-    "draft and output under shared noise have their closed joint law, and match at the closed "
+    "draft and output under the Gumbel-max coupling have their closed joint law, and match at the "
+    "closed "
     "rate") {
   constexpr double false_alarm = 1e-8;
   for (std::uint32_t trial = 0; trial < 4; ++trial) {
@@ -26,7 +27,7 @@ TEST_CASE(
     std::vector<double> counts(16);
     double matches = 0;
     constexpr std::uint32_t n = 200000;
-    const shared_noise noise(99, trial);
+    const coupled_noise noise(99, trial);
     const auto qr = ready(q), pr = ready(pi);
     for (std::uint32_t t = 0; t < n; ++t) {
       const token_id y = race(qr, noise, t), x = race(pr, noise, t);
@@ -56,7 +57,7 @@ TEST_CASE("a race has the winner, and every next one, of scores computed one by 
     for (double& x : p) x /= sum;
     const auto row = ready(p);
     const auto itself = [](auto at) { return at; };
-    const shared_noise noise(5, size);
+    const coupled_noise noise(5, size);
     for (std::uint32_t position = 0; position < 20; ++position) {
       std::vector<contender> all;
       for (std::size_t v = 0; v < size; ++v)
@@ -76,7 +77,7 @@ TEST_CASE("a token wins by the second word of its noise, and by nothing less") {
   // Its first word is the largest there is: 1 - u < 2^-32. Its noise is 0x1.905ep-36.
   constexpr std::uint32_t position = 30589;
   constexpr token_id rare = 102386;
-  const shared_noise noise(1);
+  const coupled_noise noise(1);
   const auto check = [&]<class T>(T) {
     std::vector<T> p(rare + 10);
     p[5] = 1;
@@ -106,7 +107,7 @@ TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, chang
         REQUIRE(speculative_decode(
                     t, 60, d, m, lossless{}, unused, {.gamma = gamma}, work, none,
                     [](const emission&) { return true; }, [](auto&&...) {},
-                    coupled_verifier{shared_noise(seed)}) == status::ok);
+                    coupled_verifier{coupled_noise(seed)}) == status::ok);
         if (reference.empty()) reference = buffer;
         CHECK(buffer == reference);
       }
@@ -125,7 +126,7 @@ TEST_CASE("with a policy that reads the draft, gamma still changes no token") {
       REQUIRE(speculative_decode(
                   t, 60, d, m, token_v3{0.4}, unused, {.gamma = gamma}, work, none,
                   [](const emission&) { return true; }, [](auto&&...) {},
-                  coupled_verifier{shared_noise(seed)}) == status::ok);
+                  coupled_verifier{coupled_noise(seed)}) == status::ok);
       if (reference.empty()) reference = buffer;
       CHECK(buffer == reference);
     }
@@ -135,7 +136,7 @@ TEST_CASE("with a policy that reads the draft, gamma still changes no token") {
 TEST_CASE("defects and the end of the text are handled as in token verification") {
   const std::vector<double> r{0.5, 0.5}, bad{0.5, std::nan("")};
   std::vector<emission> out(4);
-  const shared_noise noise(3);
+  const coupled_noise noise(3);
   std::vector<token_id> y;
   for (std::uint32_t j = 0; j < 3; ++j) y.push_back(race(ready(r), noise, j));
   const auto all = verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r),

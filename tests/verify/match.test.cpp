@@ -80,10 +80,12 @@ TEST_CASE(
     CHECK((b.out[0].token == due && b.v.accepted == std::size_t(due == 2)));
   }
 }
-TEST_CASE("exact match ends before a foreign token, and before a row that is none") {
-  const seen foreign = verified({7, 1});
-  CHECK((foreign.v.accepted == 0 && foreign.v.emitted == 1 && foreign.v.why == status::ok));
-  CHECK((foreign.out[0].from == origin::bonus && foreign.out[0].why == status::token_out_of_range));
+TEST_CASE("exact match ends before a token outside the support, and before a row that is none") {
+  const seen outside_support = verified({7, 1});
+  CHECK((outside_support.v.accepted == 0 && outside_support.v.emitted == 1 &&
+         outside_support.v.why == status::ok));
+  CHECK((outside_support.out[0].from == origin::bonus &&
+         outside_support.out[0].why == status::token_out_of_range));
   const seen bad = verified({1, 1}, row{0.5, -0.5, 1});
   CHECK((bad.v.emitted == 0 && bad.v.why == status::invalid_row));
   CHECK((bad.acceptances[0].of_row == 0 && bad.acceptances[1].of_token == 0));

@@ -19,7 +19,7 @@ struct setting {
   sampling sample;
   penalty_options penalty = {};
 };
-// The combination of both models' processed logits, tempered and filtered, in plain words.
+// The combination of both models' processed logits, with temperature and filters, in plain words.
 vector promised(const formula& f, const std::vector<token_id>& context, const setting& s) {
   const toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
   const vector q = probabilities(d, context, {}, s.penalty),
@@ -82,7 +82,8 @@ const formula smaller = [](double q, double p) { return std::min(q, p); };
 }  // namespace
 
 TEST_CASE(
-    "raw logits: speculative decoding emits their combination, tempered and filtered, under every "
+    "raw logits: speculative decoding emits their combination, with temperature and filters, under "
+    "every "
     "verifier") {
   for (const setting& s : settings) {
     INFO("gamma " << s.gamma << ", temperature " << s.sample.temperature << ", top-k "
@@ -95,7 +96,8 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "raw logits: a coupled text is the same for every gamma, and at temperature 0 the likeliest of "
+    "raw logits: a coupled text is the same for every gamma, and at temperature 0 the most likely "
+    "of "
     "the combination") {
   for (const double temperature : {0., 1.}) {
     const sampling sample{temperature, 2};
@@ -110,7 +112,7 @@ TEST_CASE(
       random_streams chooser(3);
       REQUIRE(speculative_decode(t, 30, d, m, raw_logits{geometric{1.5}}, chooser,
                                  {.gamma = gamma, .sample = sample}, work, none, keep_all, no_watch,
-                                 raw_logits_verifier(coupled_verifier{shared_noise(3)},
+                                 raw_logits_verifier(coupled_verifier{coupled_noise(3)},
                                                      std::span(memory), sample)) == status::ok);
       if (gamma == 0) first = buffer;
       CHECK(buffer == first);

@@ -51,7 +51,7 @@ status reported(const outcome& o) {
   return status::ok;
 }
 
-struct rejects {  // whatever the rows are, as rounding may
+struct rejects {  // for any rows, as rounding may
   bool coin(moment, double, double) { return false; }
   template <class W>
   token_id draw(moment, const W& w) {

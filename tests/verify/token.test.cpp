@@ -68,7 +68,7 @@ struct product {  // norm(q p): undefined for disjoint rows
 
 }  // namespace
 
-TEST_CASE("p = q accepts every token, whatever the coin") {
+TEST_CASE("p = q accepts every token, with any coin") {
   const std::vector<float> r{0.1f, 0.2f, 0.3f, 0.4f};
   scripted worst{.u = std::nextafter(1.0, 0.0)};
   const auto o = run_dense({0, 1, 2, 3}, rows(4, r), rows(5, r), worst);
@@ -244,7 +244,7 @@ TEST_CASE(
     }
 }
 TEST_CASE(
-    "behind a rejection, a position that has no law has no overlap either, and the round is none "
+    "after a rejection, a position that has no law has no overlap either, and the round is none "
     "the worse") {
   const std::vector<std::vector<double>> q{{.999, .001, 0}, {1, 0, 0}},
       p{{.001, .999, 0}, {0, 0, 1}, {0, 0, 1}};
@@ -297,7 +297,7 @@ TEST_CASE("padding with -1 ends the draft: a ragged batch is a shorter draft wit
   for (std::size_t length = 0; length <= 4; ++length) {
     std::vector<token_id> y(4, 0);
     std::fill(y.begin() + std::ptrdiff_t(length), y.end(), no_token);
-    if (length + 1 < 4) y[length + 1] = 7;  // whatever stands behind it
+    if (length + 1 < 4) y[length + 1] = 7;  // anything may stand after it
     const auto o = run_dense(y, rows(4, r), rows(5, r), yes);
     CHECK(o.v.accepted == length);
     CHECK(o.v.emitted == length + 1);

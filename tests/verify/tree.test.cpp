@@ -11,7 +11,7 @@
 #include <specagg/verify/detail/tree_walk.hpp>
 
 #include "../tools/cli/policies.hpp"
-#include "support/all_rules.hpp"
+#include "support/all_policies.hpp"
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"
 
@@ -91,11 +91,11 @@ double largest_error(const Policy& policy, const std::vector<tree_case>& cases,
 
 }  // namespace
 
-TEST_CASE("trees: every rule, every way to propose, both verifiers: exactly pi") {
-  for (const std::string& rule : all_rules()) {
-    INFO(rule);
-    std::printf("%-22s largest error %.1e\n", rule.c_str(),
-                largest_error(cli::parse_policy(rule), small, 1));
+TEST_CASE("trees: every policy, every way to propose, both verifiers: exactly pi") {
+  for (const std::string& policy : all_policies()) {
+    INFO(policy);
+    std::printf("%-22s largest error %.1e\n", policy.c_str(),
+                largest_error(cli::parse_policy(policy), small, 1));
   }
 }
 TEST_CASE("larger trees: exactly pi") {
@@ -110,12 +110,12 @@ namespace {
 template <class T>
 struct tree_memory {
   std::vector<tree_node> nodes;
-  std::vector<T> owed;
+  std::vector<T> residual;
   std::vector<double> sums;
   std::vector<emission> out;
   tree_memory(std::size_t n, std::size_t rows, std::size_t V)
-      : nodes(n + 1), owed(rows * V), sums(verify_scratch(V)), out(n + 1) {}
-  tree_scratch<T> scratch() { return {nodes, owed, sums}; }
+      : nodes(n + 1), residual(rows * V), sums(verify_scratch(V)), out(n + 1) {}
+  tree_scratch<T> scratch() { return {nodes, residual, sums}; }
 };
 const std::vector<std::uint32_t> chain{0, 1, 2, 3};
 
@@ -239,7 +239,7 @@ TEST_CASE("a chain of certain drafts is decided as a block, or token by token, c
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     auto p = logits(seed, 5, V, 30);
     const auto p_row = rows_of(5, [&](std::size_t j) { return softmax_row<float>(p[j]); });
-    std::vector<token_id> y;  // the likeliest ones
+    std::vector<token_id> y;  // the most likely ones
     for (std::size_t j = 0; j < 4; ++j) {
       const auto top = std::max_element(p[j].begin(), p[j].end());
       *top += 5;
@@ -378,7 +378,7 @@ TEST_CASE(
   // stored.
   CHECK(run(2 | 16, true) == std::pair(2 * passes + draw, 2 * passes));
   CHECK(run(2 | 16, false) == std::pair(passes + draw, passes));
-  // Node 2, after a certain sibling: first what is owed is stored; its law is taken off the stored
+  // Node 2, after a certain sibling: first what is left is stored; its law is taken off the stored
   // weights.
   CHECK(run(4, true) == std::pair(passes + draw, passes));
   // Nodes 1, 2 and 3: the second and the third take a pass over their law, none over the target.
@@ -405,8 +405,8 @@ TEST_CASE("greedy proposals attain the optimum of one level") {
     const std::vector<std::size_t> shape{b};
     double expected = 0;
     CHECK(error_of(lossless{}, m, shape, proposal::greedy, up, &expected).error < 1e-14);
-    // 1 + min over sets H of p(H) - Pr[every drafted token lies in H]: the b - 1 likeliest, and one
-    // of the others.
+    // 1 + min over sets H of p(H) - Pr[every drafted token lies in H]: the b - 1 most likely, and
+    // one of the others.
     std::vector<std::size_t> order{0, 1, 2, 3};
     std::sort(order.begin(), order.end(),
               [&](std::size_t x, std::size_t y) { return q[x] > q[y]; });
@@ -569,10 +569,11 @@ TEST_CASE("what is no tree, and too little memory, is refused before anything is
     CHECK((a.why == status::ok || a.emitted + b.emitted == 0));
     return a.why;
   };
-  const auto memory = [](std::size_t nodes, std::size_t owed, std::size_t sums, std::size_t out) {
+  const auto memory = [](std::size_t nodes, std::size_t residual, std::size_t sums,
+                         std::size_t out) {
     tree_memory<float> m(3, 2, 2);
     m.nodes.resize(nodes);
-    m.owed.resize(owed);
+    m.residual.resize(residual);
     m.sums.resize(sums);
     m.out.resize(out);
     return m;
@@ -643,8 +644,8 @@ TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total var
         laws[i + 1] = {softmax_row<T>(draft), std::span(y).first(i)};
         y[i] = draw_node(laws[i + 1], 0, i + 1, 1, chooser, m.sums);
       }
-      // Every coin fails, so what the root owes at last is what this test compares; accepted[i] are
-      // the claims.
+      // Every coin fails, so what is left of the root at last is what this test compares;
+      // accepted[i] are the claims.
       struct : random_streams {
         using random_streams::random_streams;
         bool coin(moment, double, double) const { return false; }
@@ -656,7 +657,8 @@ TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total var
       CHECK(v.accepted == 0);
       std::vector<double> result;
       for (std::size_t i = 1; i <= 3; ++i) result.push_back(m.nodes[i].claim);
-      for (std::size_t x = 0; x < V; ++x) result.push_back(m.nodes[0].scale * double(m.owed[x]));
+      for (std::size_t x = 0; x < V; ++x)
+        result.push_back(m.nodes[0].scale * double(m.residual[x]));
       return result;
     };
     const auto a = law(float()), b = law(double());

@@ -22,7 +22,7 @@ void sites_agree_with_one_machine(const Policy& policy, const char* name) {
   std::size_t named = 0, disagreements = 0, unanimous_trials = 0, blind_errors = 0;
   constexpr std::uint32_t trials = 2000;
   for (std::uint32_t trial = 0; trial < trials; ++trial) {
-    const shared_noise noise(7, trial);
+    const coupled_noise noise(7, trial);
     std::array<std::vector<double>, N> x;
     for (std::size_t k = 0; k < N; ++k) {
       x[k] = random_row(trial, size, 6);  // related rows
@@ -126,7 +126,7 @@ struct mixed_source {
 // A text by sites that never show each other a row: each draws its own winner, and they agree or
 // exchange scores.
 template <class Policy, class... Site>
-std::vector<token_id> text_of_sites(const shared_noise& noise, std::size_t size,
+std::vector<token_id> text_of_sites(const coupled_noise& noise, std::size_t size,
                                     const Policy& policy, Site... site) {
   constexpr std::size_t N = sizeof...(Site);
   const std::size_t v = std::get<0>(std::tie(site...)).vocab_size();
@@ -169,11 +169,11 @@ TEST_CASE(
   const mixed_source<toy_source<double>> bc{b, c, 0.4};
   const mixed_source<mixed_source<toy_source<double>>> abc{a, bc, 0.3};
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const shared_noise noise(seed);
+    const coupled_noise noise(seed);
     const auto together = text_of_sites(noise, size, mixture<3>{{0.3, 0.28, 0.42}}, a, b, c);
     CHECK(text_of_sites(noise, size, mixture<1>{{1}}, abc) == together);
     CHECK(text_of_sites(noise, size, ensemble{0.3}, a, bc) == together);
-    CHECK(text_of_sites(shared_noise(seed + 100), size, ensemble{0.3}, a, bc) != together);
+    CHECK(text_of_sites(coupled_noise(seed + 100), size, ensemble{0.3}, a, bc) != together);
     for (const std::size_t gamma : {0u, 1u, 4u, 8u}) {
       auto drafter = a;
       auto other = bc;
@@ -193,7 +193,7 @@ TEST_CASE(
 TEST_CASE("sites that share no token name each contender once under min, and end without a token") {
   const std::vector<double> x{0.5, 0, 0.3, 0.2, 0}, y{0, 0.6, 0, 0, 0.4};
   const std::array rows{ready(x), ready(y)};
-  const shared_noise noise(3);
+  const coupled_noise noise(3);
   std::array<std::size_t, 2> turns{};
   std::size_t named = 0;
   const auto next = [&](std::size_t s, contender last) {
@@ -222,7 +222,7 @@ TEST_CASE(
   // does not draw?
   std::size_t wrong = 0;
   for (std::uint32_t trial = 0; trial < 500; ++trial) {
-    const shared_noise noise(7, trial);
+    const coupled_noise noise(7, trial);
     const auto x = random_row(2 * trial, 20), y = random_row(2 * trial + 1, 20);
     const auto q = ready(x), p = ready(y);
     const row_pair<false, dense_row<double>, dense_row<double>> rows(q, p);

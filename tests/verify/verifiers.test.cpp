@@ -75,7 +75,7 @@ TEST_CASE("the list has every verifier once, each with its own name") {
   for_each_verifier(1, 2, [&](const auto& verifier) {
     using type = std::decay_t<decltype(verifier)>;
     names.push_back(verifier.name);
-    if constexpr (shares_noise<type>) CHECK(verifier.noise(3, 4) == shared_noise(1, 2)(3, 4));
+    if constexpr (is_coupled<type>) CHECK(verifier.noise(3, 4) == coupled_noise(1, 2)(3, 4));
   });
   CHECK(names == std::vector<std::string>{"token", "block", "match", "coupled"});
 }
@@ -111,7 +111,7 @@ TEST_CASE(
     "accepted") {
   std::size_t kept = 0, rejected = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    const coupled_verifier verifier{shared_noise(seed)};
+    const coupled_verifier verifier{coupled_noise(seed)};
     instance x(verifier, seed);
     for (std::uint32_t j = 0; j < drafted; ++j) {
       dense_row<double> row(x.q[j]);

@@ -58,7 +58,7 @@ struct ended_round {
 
 }  // namespace
 
-TEST_CASE("a draft ends before its first padding and behind its first end-of-text token") {
+TEST_CASE("a draft ends before its first padding and after its first end-of-text token") {
   const std::vector<token_id> y{5, 2, 7, no_token, 7};
   CHECK(draft{}.size() == 0);
   CHECK(draft{y}.size() == 3);
@@ -88,11 +88,12 @@ TEST_CASE("scratch has room for the block sums of a row and for the draft") {
   CHECK(verify_scratch(1025, 3) == 6);
   CHECK(verify_scratch(128256, 4) == 126 + 4 + 1);
 }
-TEST_CASE("a token is foreign outside the vocabulary, and where its row gives it nothing") {
-  CHECK(detail::foreign(0, 3, 0.5) == status::ok);
-  CHECK(detail::foreign(2, 3, 0) == status::draft_not_in_support);
-  CHECK(detail::foreign(3, 3, 0.5) == status::token_out_of_range);
-  CHECK(detail::foreign(-2, 3, 0.5) == status::token_out_of_range);
+TEST_CASE(
+    "a token outside the vocabulary, or to which its row gives nothing, is outside the support") {
+  CHECK(detail::outside_support(0, 3, 0.5) == status::ok);
+  CHECK(detail::outside_support(2, 3, 0) == status::draft_not_in_support);
+  CHECK(detail::outside_support(3, 3, 0.5) == status::token_out_of_range);
+  CHECK(detail::outside_support(-2, 3, 0.5) == status::token_out_of_range);
 }
 TEST_CASE(
     "token j of a draft is drawn with the number of the draft's stream at position start + j of "
@@ -137,8 +138,8 @@ TEST_CASE("the verdict of every verifier names the token that ended the text, of
                                  r.chooser, r.scratch);
         const std::array laws{r.q[0], r.q[0], r.q[0], r.q[1]};
         std::array<tree_node, 4> nodes;
-        std::array<double, 2 * ended_round::V> owed;
-        const tree_scratch<double> work{nodes, owed, r.scratch};
+        std::array<double, 2 * ended_round::V> residual;
+        const tree_scratch<double> work{nodes, residual, r.scratch};
         const tree_verdict v = verifier.verify(draft_tree{r.y, parents, 0, ends}, laws, r.q, r.p,
                                                lossless(), r.chooser, r.out, work);
         seen.see(v, ends, r.out);

@@ -2,7 +2,7 @@
 // Conversations, for model files whose template is ChatML. A turn is
 //   <|im_start|>ROLE\nTEXT<|im_end|>\n
 // with the role system, user or assistant. The two markers are tokens of their own. The text of a
-// turn never becomes one of them, whatever it spells out.
+// turn never becomes one of them, in any spelling.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -41,7 +41,7 @@ inline std::vector<specagg::token_id> end_tokens_of(const specagg::cpu::gguf_fil
     const auto turn = file.integer("tokenizer.ggml.eot_token_id");
     if (turn >= words.size())
       file.fail("tokenizer.ggml.eot_token_id",
-                specagg::cpu::text(turn, " is not a token (there are ", words.size(), ")"));
+                specagg::cpu::joined(turn, " is not a token (there are ", words.size(), ")"));
     ends.push_back(specagg::token_id(turn));
   }
   std::sort(ends.begin(), ends.end());
@@ -100,7 +100,7 @@ class chat_ml {
     append(tokens, role.append("\n").append(text));
     end_answer(tokens);
   }
-  // Text alone. encode() parses user-defined pieces: a marker that is one is cut behind its first
+  // Text alone. encode() parses user-defined pieces: a marker that is one is cut after its first
   // character.
   void append(std::vector<specagg::token_id>& tokens, std::string_view text) const {
     std::size_t from = 0;

@@ -35,7 +35,7 @@ constexpr std::size_t deepest_tree = 8, widest_tree = 4;
 // The law p by its own type: its bonus needs no row of the draft.
 template <class F>
 status with_policy(const any_policy& policy, F&& f) {
-  return std::holds_alternative<lossless>(policy.rule) ? f(lossless{}) : f(policy);
+  return std::holds_alternative<lossless>(policy.chosen) ? f(lossless{}) : f(policy);
 }
 // A decoder that drafts nothing names no verifier: any will do.
 template <class F>
@@ -48,26 +48,26 @@ status with_verifier(const std::string& given, std::uint64_t seed, F&& f) {
   return s;
 }
 
-// Rules that can combine the models' raw logits; those that choose between rows have nothing to
-// combine. The log-linear ones do it unless told otherwise, as their papers do: tempered rows often
+// Policies that can combine the models' raw logits; those that choose between rows have nothing to
+// combine. The log-linear ones do it unless told otherwise, as their papers do: sampled rows often
 // have no token in common.
-template <class Rule>
-constexpr bool combines = may_be_unanimous<Rule> || combines_logits<Rule>;
+template <class Policy>
+constexpr bool combines = may_be_unanimous<Policy> || combines_logits<Policy>;
 
-template <class... Rules>
-any_of<Rules...> any_of_types(const std::tuple<Rules...>&);
-template <class... Rules>
-auto combiners_of(const any_of<Rules...>&) -> decltype(any_of_types(
-    std::tuple_cat(std::conditional_t<combines<Rules>, std::tuple<Rules>, std::tuple<>>()...)));
+template <class... Policies>
+any_of<Policies...> any_of_types(const std::tuple<Policies...>&);
+template <class... Policies>
+auto combiners_of(const any_of<Policies...>&) -> decltype(any_of_types(std::tuple_cat(
+    std::conditional_t<combines<Policies>, std::tuple<Policies>, std::tuple<>>()...)));
 // compiled once
 struct any_combiner : decltype(combiners_of(any_catalogued())){};
 std::optional<any_combiner> as_combiner(const any_policy& policy) {
   return std::visit(
-      [](const auto& rule) -> std::optional<any_combiner> {
-        if constexpr (combines<std::decay_t<decltype(rule)>>) return any_combiner{rule};
+      [](const auto& chosen) -> std::optional<any_combiner> {
+        if constexpr (combines<std::decay_t<decltype(chosen)>>) return any_combiner{chosen};
         else return std::nullopt;
       },
-      policy.rule);
+      policy.chosen);
 }
 std::string combiner_names() {
   std::string names;
@@ -78,13 +78,13 @@ std::string combiner_names() {
   return names;
 }
 
-// Whether the raw logits are combined: what --space says, or what the rule does by itself.
-template <class... Rules>
-bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
+// Whether the raw logits are combined: what --space says, or what the policy does by itself.
+template <class... Policies>
+bool in_raw_space(decoder& d, const any_of<Policies...>& policy, bool combines) {
   d.combines = combines;
   if (d.space.empty())
     d.space = std::visit([](const auto& r) { return combines_logits<std::decay_t<decltype(r)>>; },
-                         policy.rule)
+                         policy.chosen)
                   ? "raw"
                   : "law";
   if (d.space == "raw" && !combines)
@@ -114,12 +114,12 @@ models_policy<N> parse_models_policy(const std::string& text) {
     return weight;
   };
   models_policy<N> policy;
-  if (name == "ensemble") policy.rule = mixture<N>{convex()};
+  if (name == "ensemble") policy.chosen = mixture<N>{convex()};
   else if (name == "power")
-    policy.rule = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
-  else if (powers) policy.rule = log_linear<N>{weight};
-  else if (name == "minimum") policy.rule = minimum<N>{};
-  else if (name == "maximum") policy.rule = maximum<N>{};
+    policy.chosen = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
+  else if (powers) policy.chosen = log_linear<N>{weight};
+  else if (name == "minimum") policy.chosen = minimum<N>{};
+  else if (name == "maximum") policy.chosen = maximum<N>{};
   else
     refuse(
         "--policy " + text,
@@ -162,7 +162,7 @@ struct named_drafters {
   status rollback(std::size_t n) {
     status s = status::ok;
     for (auto& each : all)
-      if (const status one = std::visit([n](auto& d) { return keep(n, d); }, each);
+      if (const status one = std::visit([n](auto& d) { return specagg::rollback(n, d); }, each);
           one != status::ok)
         s = one;
     return s;
@@ -188,7 +188,7 @@ struct named_drafters {
 
 // Towards p alone, drafted by what --draft names.
 void with_drafters(decoder& d, const generate_options& o, const any_policy& policy) {
-  if (!std::holds_alternative<lossless>(policy.rule))
+  if (!std::holds_alternative<lossless>(policy.chosen))
     refuse("--policy " + d.policy, fmt::format("reads the row of a draft model at every token, and "
                                                "{0} often has none (--draft {0}: --policy "
                                                "lossless)",
@@ -239,20 +239,21 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
       const decode_options options{g, j.sample, j.end_of_text, measure};
       // alone: nothing is drafted
       metered_model& draft = alone ? j.models.back() : j.models.front();
-      const auto run = [&](const auto& rule, const auto& verifier) {
-        constexpr bool reads = reads_draft<std::decay_t<decltype(rule)>>;
-        const bool timed = !(reads && shares_noise<std::decay_t<decltype(verifier)>>);
+      const auto run = [&](const auto& chosen, const auto& verifier) {
+        constexpr bool reads = reads_draft<std::decay_t<decltype(chosen)>>;
+        const bool timed = !(reads && is_coupled<std::decay_t<decltype(verifier)>>);
         any_length length{.learns = automatic,
                           .controller = plan::draft_length_controller(j.costs),
                           .timed = timed};
-        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser, options,
-                                  work, j.processor, j.accept, report_rounds(j), verifier, length);
+        return speculative_decode(j.text, j.most, draft, j.models.back(), chosen, j.chooser,
+                                  options, work, j.processor, j.accept, report_rounds(j), verifier,
+                                  length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw)
           return run(raw_logits{*combiner},
                      raw_logits_verifier(verifier, std::span(combined), j.sample));
-        return with_policy(policy, [&](const auto& rule) { return run(rule, verifier); });
+        return with_policy(policy, [&](const auto& chosen) { return run(chosen, verifier); });
       });
     };
   };
@@ -267,14 +268,14 @@ void speculative(decoder& d, const generate_options& o) {
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
-  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.rule)))
+  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.chosen)))
     with_drafters(d, o, policy);
   else speculative(d, o, policy);
 }
 
 // Every model at every token, and the token from their law: what collaboration is compared with.
-template <std::size_t N, class Rule>
-status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) {
+template <std::size_t N, class Policy>
+status every_model(const decoding& j, const Policy& chosen, std::size_t vocabulary) {
   std::vector<float> logits(N * vocabulary), combined(vocabulary);
   std::vector<double> scratch(block_count(vocabulary));
   std::array<processed_row<float>, N> rows;
@@ -305,7 +306,7 @@ status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) 
       append(j.text, y, j.processor);
       return status::ok;
     };
-    const status s = with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
+    const status s = with_law_of(chosen, rows, j.sample, std::span(combined), draw_token);
     return {.emitted = s == status::ok, .why = s};
   };
   return decode_rounds(j.text, j.most, j.end_of_text, one, round, cut, j.accept);
@@ -325,9 +326,9 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   std::copy(list.begin(), list.end(), gamma.begin());
   const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
   d.drafts = collaborative_options<N>{.gamma = gamma, .proposed = proposed}.most_drafted();
-  const auto run = [=](const decoding& j, const auto& rule,
+  const auto run = [=](const decoding& j, const auto& chosen,
                        collaborative_workspace<float, N>& work) {
-    if (every) return every_model<N>(j, rule, work.vocabulary);
+    if (every) return every_model<N>(j, chosen, work.vocabulary);
     lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0,
                                  &j.documents);
     const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -336,7 +337,7 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return collaborative_decode(j.text, j.most, models, rule, j.chooser,
+    return collaborative_decode(j.text, j.most, models, chosen, j.chooser,
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed},
                                 work, j.processor, j.accept, after_turn, lookup);
   };
@@ -353,7 +354,7 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
     const bool raw = in_raw_space(d, policy, combiner.has_value());
     prepare([=](const decoding& j, auto& work) {
       if (raw) return run(j, raw_logits{*combiner}, work);
-      return with_policy(policy, [&](const auto& rule) { return run(j, rule, work); });
+      return with_policy(policy, [&](const auto& chosen) { return run(j, chosen, work); });
     });
   } else {
     const models_policy<N> policy = parse_models_policy<N>(d.policy);
@@ -366,7 +367,7 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
 
 // What followed the same tokens before, as a tree of certain tokens.
 void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std::size_t>& shape) {
-  if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
+  if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).chosen))
     refuse("--policy " + d.policy,
            "reads the row of a draft model, and a lookup has none (it takes lossless)");
   d.drafts = tree_size(shape);
@@ -415,10 +416,10 @@ void tree(decoder& d, const generate_options& o) {
         j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
                        automatic ? drafters.first(r.drafted) : std::span<const std::uint8_t>()});
       };
-      return with_policy(policy, [&](const auto& rule) {
+      return with_policy(policy, [&](const auto& chosen) {
         const auto run = [&](const auto& verifier) {
           const auto grown = [&](auto&& growth) {
-            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
+            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
                                options, work, j.processor, j.accept, after_round, verifier, growth);
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
@@ -443,14 +444,14 @@ void cascade(decoder& d, Decode decode, bool whole_response = false) {
 }
 void sequential(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
-  const auto decode = [&](const auto& rule) {
+  const auto decode = [&](const auto& chosen) {
     cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
-      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
+      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
                                options, work, j.processor, j.accept);
     });
   };
-  if (const auto* rule = std::get_if<chow>(&policy.rule)) decode(*rule);
-  else if (const auto* log_rule = std::get_if<chow_log>(&policy.rule)) decode(*log_rule);
+  if (const auto* chosen = std::get_if<chow>(&policy.chosen)) decode(*chosen);
+  else if (const auto* log_policy = std::get_if<chow_log>(&policy.chosen)) decode(*log_policy);
   else
     refuse("--policy " + d.policy,
            "looks at p; --decoder sequential decides before p is computed (chow and chow-log look "
@@ -467,10 +468,10 @@ void oracle(decoder& d, const generate_options& o) {
 }
 void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
-  const auto* rule = std::get_if<chow>(&policy.rule);
-  if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
-  const auto decode = [alpha = rule->alpha](const decoding& j, cascade_options options,
-                                            auto& work) {
+  const auto* chosen = std::get_if<chow>(&policy.chosen);
+  if (!chosen) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
+  const auto decode = [alpha = chosen->alpha](const decoding& j, cascade_options options,
+                                              auto& work) {
     options.per_token = true;
     return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser,
                            options, work, j.processor, j.accept);

@@ -57,7 +57,7 @@ struct decoder {
   std::string space;                        // raw or law; "" where the decoder combines nothing
   std::string tree, propose;                // of --decoder tree
   bool combines = false;                    // the policy could be combined in the other space
-  std::size_t drafts = 0;                   // tokens that may stand behind the text
+  std::size_t drafts = 0;                   // tokens that may stand after the text
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                                            // needs decoding::costs
   std::string draft_model;                                           // file; empty: none

@@ -60,7 +60,7 @@ inline bool read_line(std::string& line, std::size_t number, std::size_t most) {
   return !line.empty();
 }
 
-// Whatever was printed so far: some of it may still be in memory, or not have been written.
+// Flushes all that was printed so far: some of it may still be in memory, or not have been written.
 inline void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout))
     throw specagg::error("standard output", "", "cannot be written");

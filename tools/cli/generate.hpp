@@ -37,7 +37,7 @@ struct generate_options {
   std::optional<std::string> system;  // of a chat; none: what its template says
 };
 
-// specagg generate. Throws specagg::error for whatever cannot be used.
+// specagg generate. Throws specagg::error for anything that cannot be used.
 void generate(const generate_options& options);
 
 }  // namespace cli

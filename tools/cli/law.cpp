@@ -16,7 +16,7 @@
 #include <numeric>
 #include <vector>
 
-#include <specagg/audit/audit_rule.hpp>
+#include <specagg/audit/audit_policy.hpp>
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/error.hpp>
@@ -45,7 +45,7 @@ struct result {
   double acceptance = 0, overlap = 0;
 };
 
-// The law of the token that stands at the first position of the text: drafted by q, judged by
+// The law of the token that stands at the first position of the text: drafted by q, verified by
 // `verify`.
 template <class Policy, class R, class Verify>
 numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance,
@@ -74,7 +74,7 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
   return law;
 }
 
-// Rows as the policy sees them: probabilities, and the untempered ones behind them.
+// Rows as the policy sees them: probabilities, and those at temperature 1 that they come from.
 using row = confident_row<dense_row<double>, dense_row<double>>;
 row with_confidence(const numbers& x, const numbers& confidence) {
   return {dense_row<double>(x), dense_row<double>(confidence)};
@@ -118,7 +118,7 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
     for (std::size_t i = 0; i < size; ++i) r.acceptance += joint[i * size + i];
   } else {
     for_each_verifier(0, 0, [&](const auto& v) {
-      if constexpr (!shares_noise<std::decay_t<decltype(v)>>)
+      if constexpr (!is_coupled<std::decay_t<decltype(v)>>)
         if (verifier == v.name) walk([&](auto&&... a) { return v.verify(a...); });
     });
   }
@@ -150,8 +150,8 @@ numbers parse_row(const char* option, const std::string& given) {
   for (bool more = true; more; more = at != end) {
     const char* const stop = std::find_if(at, end, [&](char c) { return c == ',' || space(c); });
     double x = 0;
-    const auto [behind, failure] = std::from_chars(at, stop, x);
-    if (failure != std::errc() || behind != stop)
+    const auto [after, failure] = std::from_chars(at, stop, x);
+    if (failure != std::errc() || after != stop)
       throw error(
           input, fmt::format("entry {}", row.size()),
           fmt::format("\"{:.40}\" is not a number", std::string_view(at, std::size_t(stop - at))));
@@ -227,7 +227,7 @@ json answer(const json& line, bool enumerate) {
     throw error("verify", "", "is not a word");
   const std::string verifier = line.value("verify", "token");
   check_verifier("line", verifier);
-  // Logits become probabilities first; given probabilities may come with untempered ones.
+  // Logits become probabilities first; given probabilities may come with those at temperature 1.
   status why = status::ok;
   const auto row_of = [&](const std::string& key) {
     numbers x = row_in(line, line.contains(key + "_logits") ? key + "_logits" : key);
@@ -274,27 +274,29 @@ void batch(bool enumerate) {
   }
 }
 
-// ---- every rule, every verifier, every pair of the grid -----------------------------------------
+// ---- every policy, every verifier, every pair of the grid ---------------------------------------
 
 void grid(const law_options& o) {
   std::vector<std::string> policies;
-  for (const rule& r : rules()) policies.insert(policies.end(), r.samples.begin(), r.samples.end());
+  for (const known_policy& r : known_policies())
+    policies.insert(policies.end(), r.samples.begin(), r.samples.end());
   const std::vector<std::string> chosen = o.policy.empty() ? policies : std::vector{o.policy};
-  const std::vector<std::string> judges = o.verify.empty() ? verifiers : std::vector{o.verify};
+  const std::vector<std::string> chosen_verifiers =
+      o.verify.empty() ? verifiers : std::vector{o.verify};
   json table = json::array();
   progress bar("enumerating");
   if (!o.json)
     fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma",
                "undefined", "worst error");
   double done = 0;
-  const double all = double(chosen.size() * judges.size());
+  const double all = double(chosen.size() * chosen_verifiers.size());
   for (const std::string& text : chosen)
-    for (const std::string& v : judges) {
+    for (const std::string& v : chosen_verifiers) {
       const any_policy policy = parse_policy(text);
       const auto show = [&](double part) { bar.show((done + part) / all); };
-      rule_audit found;
+      policy_audit found;
       for_each_verifier(0, 0, [&](const auto& verifier) {
-        if (v == verifier.name) found = audit_rule(policy, verifier, show);
+        if (v == verifier.name) found = audit_policy(policy, verifier, show);
       });
       const std::size_t undefined = found.undefined + found.no_law;
       const double worst = found.worst.error;

@@ -91,7 +91,7 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   struct verdict_of {
     double accepted = 0, error = 0;
   };
-  const auto judged = [&](auto verify) {
+  const auto verified = [&](auto verify) {
     verdict_of r;
     const round_error e = worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised,
                                               nullptr, &r.accepted);
@@ -100,9 +100,9 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
     return r;
   };
   progress bar("enumerating");
-  const verdict_of up = judged([](auto&&... a) { return verify_tree(a...); });
+  const verdict_of up = verified([](auto&&... a) { return verify_tree(a...); });
   bar.show(0.5);
-  const verdict_of down = judged([](auto&&... a) { return verify_tree_recursive(a...); });
+  const verdict_of down = verified([](auto&&... a) { return verify_tree_recursive(a...); });
   bar.clear();
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;

@@ -30,7 +30,8 @@ struct timed_rounds {
 struct any_length {
   bool learns, reads_acceptances = learns, reads_confidence = learns;
   specagg::plan::draft_length_controller controller;
-  // false with shared noise and a rule that reads the draft: times tell how much was rejected
+  // false with the Gumbel-max coupling and a policy that reads the draft: times tell how much was
+  // rejected
   bool timed = true;
   timed_rounds rounds = {};
   bool tried = false;  // a row that costs something was asked for to draft from it

@@ -21,13 +21,13 @@ inline std::vector<std::size_t> parse_list(const std::string& option, const std:
   const char *at = text.data(), *const end = at + text.size();
   for (bool more = true; more; ++at) {
     std::size_t n = 0;
-    const auto [behind, failure] = std::from_chars(at, end, n);
-    const bool leading_zero = behind - at > 1 && *at == '0';
-    if (failure != std::errc() || n > most || leading_zero || (behind != end && *behind != ','))
+    const auto [after, failure] = std::from_chars(at, end, n);
+    const bool leading_zero = after - at > 1 && *at == '0';
+    if (failure != std::errc() || n > most || leading_zero || (after != end && *after != ','))
       throw specagg::error(option + " " + text, "",
                            fmt::format("is no number from 0 to {} or list of them{}", most, also));
     all.push_back(n);
-    at = behind;
+    at = after;
     more = at != end;
   }
   return all;

@@ -29,7 +29,7 @@ namespace {
 
 std::string policies() {
   std::string all = "Policies (q: draft, p: target):\n";
-  for (const cli::rule& r : cli::rules())
+  for (const cli::known_policy& r : cli::known_policies())
     all += fmt::format("  {:<11} {:<38} {}\n", r.name, r.keys, r.law);
   return all;
 }
@@ -37,7 +37,7 @@ std::string policies() {
 // In --help a list that long is only a name; the footer has the words.
 void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* what) {
   std::vector<std::string> names;
-  for (const cli::rule& r : cli::rules()) names.push_back(r.name);
+  for (const cli::known_policy& r : cli::known_policies()) names.push_back(r.name);
   const CLI::Option* option = cli::takes(c->add_option("--policy", policy, what), names);
   app.get_formatter()->label(option->get_type_name(), "NAME[:KEY=VALUE,...]");
 }

@@ -75,8 +75,8 @@ inline void add_sampling(CLI::App* c, specagg::sampling& s) {
       ->capture_default_str();
 }
 
-// --seed is not among them: the law of two likeliest tokens may still be one that is drawn from, as
-// ensemble's is.
+// --seed is not among them: the law of two most likely tokens may still be one that is drawn from,
+// as ensemble's is.
 inline no_effect without_effect_at(const specagg::sampling& s) {
   return {s.temperature == 0,
           "with --temperature 0: the most likely token is taken",

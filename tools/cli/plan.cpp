@@ -242,7 +242,8 @@ void run_dssd(const dssd_options& o) {
     }
     if (!o.as_json && !o.schemes) fmt::print("\n");
   }
-  // With ids and positions of 32 bits counted. Shared noise: the least match rate of such rows.
+  // With ids and positions of 32 bits counted. The Gumbel-max coupling: the least match rate of
+  // such rows.
   if (o.schemes && !o.as_json)
     fmt::print(
         "gamma acceptance  scheme           bytes up  bytes down  T_comm ms  round ms  tokens  "
@@ -272,7 +273,7 @@ void run_dssd(const dssd_options& o) {
       };
       line("dsd", plan::dsd_traffic(s), a);
       line("dssd", plan::dssd_traffic(s, a), a);
-      line("shared-noise", plan::shared_noise_traffic(s), plan::least_coupled_acceptance(1 - a));
+      line("coupled", plan::coupled_traffic(s), plan::least_coupled_acceptance(1 - a));
       line("quantised", plan::quantised_traffic(s, row), a);
     }
   if (o.as_json) fmt::print("{}\n", json{{"table", table}, {"schemes", all}}.dump(2));

@@ -60,9 +60,9 @@ void parameters::none_left(const std::string& known) const {
 
 namespace {
 
-template <class Rule>
-std::string text_of(const specagg::rule_parameter<Rule>& one, const Rule& value,
-                    const Rule& standard) {
+template <class Policy>
+std::string text_of(const specagg::policy_parameter<Policy>& one, const Policy& value,
+                    const Policy& standard) {
   if (one.flag) return fmt::format("{}={}", one.name, value.*one.flag);
   if (one.word && value.*one.number == standard.*one.number)
     return fmt::format("{}={}", one.name, one.word);
@@ -70,10 +70,10 @@ std::string text_of(const specagg::rule_parameter<Rule>& one, const Rule& value,
 }
 
 template <class Line>
-rule described(const Line& line) {
-  using Rule = typename Line::type;
-  const Rule& standard = line.values[0];
-  rule r{line.name, "", line.law, {}, {}};
+known_policy described(const Line& line) {
+  using Policy = typename Line::type;
+  const Policy& standard = line.values[0];
+  known_policy r{line.name, "", line.law, {}, {}};
   for (const auto& one : line.parameters)
     r.keys += (r.keys.empty() ? "" : ", ") + text_of(one, standard, standard);
   for (std::size_t i = line.values.size() > 1; i < line.values.size(); ++i) {
@@ -85,9 +85,9 @@ rule described(const Line& line) {
     r.samples.push_back(line.name + given);
   }
   r.make = [&line](parameters& p) {
-    const Rule& standard = line.values[0];
-    Rule made = standard;
-    const bool greedy = std::is_same_v<Rule, specagg::bild> && p.temperature == 0;
+    const Policy& standard = line.values[0];
+    Policy made = standard;
+    const bool greedy = std::is_same_v<Policy, specagg::bild> && p.temperature == 0;
     for (const auto& one : line.parameters)
       if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
       else if (!one.word)
@@ -112,9 +112,9 @@ rule described(const Line& line) {
 
 }  // namespace
 
-const std::vector<rule>& rules() {
-  static const std::vector<rule> all = [] {
-    std::vector<rule> lines;
+const std::vector<known_policy>& known_policies() {
+  static const std::vector<known_policy> all = [] {
+    std::vector<known_policy> lines;
     specagg::for_each_in_catalogue([&](const auto& line) { lines.push_back(described(line)); });
     return lines;
   }();
@@ -165,7 +165,7 @@ any_policy make_policy(const std::string& input, const std::string& given,
                        std::map<std::string, std::string> given_values, double temperature) {
   auto [name, values] = renamed(given, std::move(given_values));
   std::vector<std::string> names;
-  for (const rule& r : rules()) {
+  for (const known_policy& r : known_policies()) {
     names.push_back(r.name);
     if (r.name != name) continue;
     parameters p(input, std::move(values));

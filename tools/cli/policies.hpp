@@ -12,8 +12,8 @@
 
 namespace cli {
 
-// Any rule of the library. A struct of its own, and not a name for any_of: so a decoder is compiled
-// once for all rules.
+// Any policy of the library. A struct of its own, and not a name for any_of: so a decoder is
+// compiled once for all policies.
 struct any_policy : specagg::any_catalogued {};
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left
@@ -37,12 +37,12 @@ class parameters {
 };
 
 // A line of the library's catalogue (policy/catalogue.hpp), as text.
-struct rule {
+struct known_policy {
   std::string name, keys, law;       // for --help
   std::vector<std::string> samples;  // NAME:key=value,... of the values to try it with
   std::function<any_policy(parameters&)> make;
 };
-const std::vector<rule>& rules();
+const std::vector<known_policy>& known_policies();
 
 // Throw specagg::error: unknown name, unknown key, a value that is no number or out of range.
 // `input` names the source of the text in messages.

@@ -54,7 +54,7 @@ struct site {
   virtual unsigned threads() const = 0;
   // The first `prompt` tokens of the text are its prompt (of a shorter one, all).
   virtual void begin(std::size_t prompt) = 0;
-  // The rows behind each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of
+  // The rows after each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of
   // the last row. While `stop`, which another thread may set, is true, it gives up within a layer:
   // status::stopped. Unless it answers ok, logits and h may hold anything. Throws specagg::error
   // where the index cannot be read.
@@ -216,12 +216,12 @@ class site_library_of : public Kind {
   std::unordered_map<std::uint32_t, typename std::list<kept>::iterator> at_;
 };
 
-// A site. Of cpu_sites, what it answers is a function of text and prompt, whatever it was asked
+// A site. Of cpu_sites, what it answers is a function of text and prompt, not of what it was asked
 // before; rows of llama.cpp depend on the calls that computed them, but with exact batches. Memory:
 // for each document keys and values of 66 + options.most tokens; of four times as many where the
 // model has other tokens than the text.
 //
-// Each of the passages found is read as "<begin> passage <newline>", and the text goes on behind
+// Each of the passages found is read as "<begin> passage <newline>", and the text goes on after
 // that (without the newline, with two, or with a second begin: the same likelihoods within 0.001
 // nats). The query is the prompt's last 64 tokens, relevance R = scale x BM25. Every `rescore`
 // tokens, R is scored anew for the last 64 tokens of the text so far; the passages stay those of
@@ -280,7 +280,7 @@ class site_model_of final : public site {
     }
 
     text_.assign(text.begin(), text.end());
-    if (!ids_.empty()) {  // behind a passage there is a line's end instead of a text's begin
+    if (!ids_.empty()) {  // after a passage there is a line's end instead of a text's begin
       if (!text_.empty() && text_.front() == tokens().bos()) text_.front() = newline_;
       else text_.insert(text_.begin(), newline_);
     }

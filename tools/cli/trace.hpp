@@ -60,9 +60,9 @@ struct session_watch final : specagg::net::observer {
   std::vector<const char*> origins;            // DRAGON: whose draft each was
   std::array<std::size_t, 4> outcomes = {};    // both accepted, only l, only r, neither
   std::array<std::size_t, 2> aggregated = {};  // at l, at r
-  specagg::agreement expected;                 // sum of the joint law before the drafts were judged
+  specagg::agreement expected;  // sum of the joint law before the drafts were verified
 
-  std::array<std::uint32_t, 2> epoch = {};  // behind the last rejection of a draft of l, of r
+  std::array<std::uint32_t, 2> epoch = {};  // after the last rejection of a draft of l, of r
   specagg::side now_at = specagg::side::l;
   std::size_t rounds = 0, accepted = 0;  // split verification
 

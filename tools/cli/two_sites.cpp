@@ -229,7 +229,7 @@ running run_site(const two_sites_options& o, const hello& terms, std::span<const
                                                             r.profile, r.watch);
   };
   const random_streams of_l(o.seed, terms.session, 0), of_r(o.seed, terms.session, 1);
-  const shared_noise noise(o.seed, terms.session);
+  const coupled_noise noise(o.seed, terms.session);
   const scheduler<net::watched_profile> schedule{
       scheduling_of(o.scheduler), {r.profile, r.watch.get()}, terms.look_ahead, o.seed};
   if (terms.kind == protocol::dragon)
@@ -240,7 +240,7 @@ running run_site(const two_sites_options& o, const hello& terms, std::span<const
         terms, prompt, shared_drafts{noise}, schedule));
   else if (terms.from == side::l)
     run(std::make_unique<split_device<float>>(terms, prompt, of_l, noise));
-  else run(std::make_unique<split_edge<float>>(terms, prompt, of_r, noise));
+  else run(std::make_unique<split_server<float>>(terms, prompt, of_r, noise));
   return r;
 }
 

@@ -17,7 +17,7 @@
 //   n x dim       32-bit floats: the hidden state after each token, after the model's final norm
 //   n - p + 1     32-bit floats: log-sum-exp of the rows after the tokens from the prompt's last
 //                 one on
-//   n - p + 1     32-bit integers: the likeliest token of each of these rows
+//   n - p + 1     32-bit integers: the most likely token of each of these rows
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -46,9 +46,9 @@ void put(std::ofstream& to, const void* from, std::size_t bytes) {
 
 // What is written after a prompt.
 struct text {
-  std::vector<token_id> tokens, likeliest;  // likeliest: of each row
-  std::vector<float> log_sums;              // of each row
-  std::vector<std::uint32_t> nodes;         // the tree's node of each token that the model has read
+  std::vector<token_id> tokens, most_likely;  // most_likely: of each row
+  std::vector<float> log_sums;                // of each row
+  std::vector<std::uint32_t> nodes;  // the tree's node of each token that the model has read
 };
 
 // Under another name until it is complete.
@@ -67,7 +67,7 @@ void write_features(const cpu::llama& model, std::span<const token_id> prompt, c
   for (const auto node : t.nodes)
     put(to, model.node_hidden(node).data(), model.node_hidden(node).size_bytes());
   put(to, t.log_sums.data(), (n + 1) * sizeof(float));
-  put(to, t.likeliest.data(), (n + 1) * sizeof(token_id));
+  put(to, t.most_likely.data(), (n + 1) * sizeof(token_id));
   to.close();
   if (!to) throw error(part, "", "cannot be written");
   std::filesystem::rename(part, path);
@@ -81,7 +81,7 @@ class writer {
       : model_(&model), pool_(&pool), ends_(ends), seed_(seed) {}
 
   // At most `most` tokens each. Text k has the random numbers of sequence first + k, so it is the
-  // same whatever is written beside it.
+  // same beside any others.
   std::vector<text> write(std::span<const token_id> prompt, std::size_t most, std::size_t first,
                           std::size_t count) {
     const std::size_t V = model_->vocab_size();
@@ -126,7 +126,7 @@ class writer {
   static void draw(text& t, std::span<const float> logits, std::uint32_t prompt,
                    const random_streams& random, std::span<double> scratch) {
     t.log_sums.push_back(float(log_sum_exp(logits)));
-    t.likeliest.push_back(
+    t.most_likely.push_back(
         token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     processed_row<float> row(logits, sampling());
     t.tokens.push_back(

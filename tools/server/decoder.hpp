@@ -289,8 +289,8 @@ class decoder_on final : public decoder {
  private:
   using source = shared_source<Models>;
   using drafter_type = chosen_drafter<Models>;
-  using shared =
-      specagg::together_text<drafter_type, source, any_rule, specagg::random_streams, adjustments>;
+  using shared = specagg::together_text<drafter_type, source, request_policy,
+                                        specagg::random_streams, adjustments>;
 
   struct text_job final : job {
     std::vector<specagg::token_id> memory;

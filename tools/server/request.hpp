@@ -39,7 +39,7 @@ struct api_error {
 
 // `lossless` reads no row of the draft, so it works with drafts of any kind, or none. All others
 // have a row for every token.
-using any_rule = specagg::any_of<specagg::lossless, cli::any_policy>;
+using request_policy = specagg::any_of<specagg::lossless, cli::any_policy>;
 
 enum class drafts { none, lookup, counts, model, head };
 inline const std::vector<std::string> draft_names = {"none", "lookup", "counts", "model", "head"};
@@ -76,7 +76,7 @@ struct request {
   specagg::penalty_options penalties;
   std::shared_ptr<const biases> bias;  // null: none
   std::uint64_t seed = 0, choice = 0;  // of the random numbers
-  any_rule policy;
+  request_policy policy;
   drafts draft = drafts::none;
   std::shared_ptr<stop_list> stop;  // null: none
   bool stream = false, usage = false, origins = false, chat = false;
@@ -95,7 +95,7 @@ struct request {
   int status = 500;  // of the answer, if it has failed
   bool cancelled = false;
 
-  bool reads_draft() const { return std::holds_alternative<cli::any_policy>(policy.rule); }
+  bool reads_draft() const { return std::holds_alternative<cli::any_policy>(policy.chosen); }
   bool repeats() const { return penalties.repetition != 1; }
   bool occurs() const { return penalties.presence != 0 || penalties.frequency != 0; }
   std::size_t longest() const { return prompt.size() + max_tokens; }  // tokens of the whole text
@@ -399,7 +399,7 @@ inline void parse_sampling(members& m, request& r, const request_limits& most,
   if (r.draft == drafts::none) r.gamma = 0;
   try {
     const auto policy = cli::parse_policy(m.string("policy", "lossless"), r.how.temperature);
-    if (!std::holds_alternative<specagg::lossless>(policy.rule)) r.policy = policy;
+    if (!std::holds_alternative<specagg::lossless>(policy.chosen)) r.policy = policy;
   } catch (const specagg::error& e) {
     throw api_error{400, e.what(), "policy"};
   }

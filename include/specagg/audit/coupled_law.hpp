@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The joint distribution of drafted and emitted token under shared noise, in closed form. For tests
-// and analysis: allocates.
+// The joint distribution of drafted and emitted token under the Gumbel-max coupling, in closed
+// form. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
 #include <functional>

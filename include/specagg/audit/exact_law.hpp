@@ -202,9 +202,9 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
         follows += next[x] = found->second;
     }
     if (law.empty() && prefix.size() <= longest) {
-      const auto& rule = unchecked(policy);
+      const auto& trusted = unchecked(policy);
       // values, but no law
-      bool wrong = !bound_to(rule, draft_model(prefix), target_model(prefix)).empty();
+      bool wrong = !bound_to(trusted, draft_model(prefix), target_model(prefix)).empty();
       for (const auto& [text, unused] : reach)
         wrong |= text.size() == prefix.size() + 1 &&
                  std::equal(prefix.begin(), prefix.end(), text.begin());
@@ -233,8 +233,8 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
 // there is no token at all (no_token).
 //
 // propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one
-// that was drawn from its row. Drafters make mistakes, and foreign tokens (verify/verify.hpp) must
-// not change the law of any text.
+// that was drawn from its row. Drafters make mistakes, and tokens outside the support
+// (verify/verify.hpp) must not change the law of any text.
 template <class Policy, class Draft, class Target, class Verify, class Law,
           class Propose = as_drawn>
 round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model,
@@ -265,7 +265,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       return {1, text, no_token, status::ok};
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
-      // A decoder keeps the drafted token there, whatever the emission says.
+      // A decoder keeps the drafted token there, with any emission.
       if (i < v.accepted && (i >= y.size() || out[i].token != y[i]))
         return {1, text, out[i].token, status::ok};
       text.push_back(out[i].token);

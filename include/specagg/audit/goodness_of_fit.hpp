@@ -25,14 +25,14 @@ struct [[nodiscard]] fit {
   double p_value = 1;            // for a right sampler P(p_value <= a) <= a, for every a
   bool passed = true;            // p_value > false_alarm
   // A sampler whose law is at least this far from the law (total variation) fails with probability
-  // at least 0.999, whatever its law is. Infinite without observations; above 1 the test promises
+  // at least 0.999, with any law. Infinite without observations; above 1 the test promises
   // nothing.
   double detectable = std::numeric_limits<double>::infinity();
 };
 
 namespace detail {
 
-// For n independent observations of a law whose likeliest outcome has probability 1 - v, and for
+// For n independent observations of a law whose most likely outcome has probability 1 - v, and for
 // either sign: P(+-(distance - E distance) >= s) <= exp(-x) for s > 0 and x = deviation_exponent(n,
 // v, s), and likewise for x > 0 and s = deviation(n, v, x). The better of McDiarmid's and
 // Bernstein's (Freedman's) inequality.
@@ -56,7 +56,7 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
   const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
   fit result;
   if (!(n > 0)) return result;
-  double likeliest = 0;
+  double most_likely = 0;
   double least_tail = 0;  // logarithm
   double tails = 0;       // two of each outcome
   bool impossible = false;
@@ -65,14 +65,14 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
     result.distance += std::max(counts[i] / n - p, 0.0);
     if (p > 0) {
       result.expected_distance += binomial_mean_excess(n, p, q) / n;
-      likeliest = std::max(likeliest, p);
+      most_likely = std::max(most_likely, p);
       least_tail = std::min(least_tail, log_binomial_tail(n, p, q, counts[i]));
       tails += 2;
     } else {
       impossible = impossible || counts[i] > 0;
     }
   }
-  const double v = 1 - likeliest;
+  const double v = 1 - most_likely;
   const double whole = detail::deviation_exponent(n, v, result.distance - result.expected_distance);
   const double of_outcomes = -least_tail - std::log(tails);
   result.p_value = impossible ? 0 : std::min(2 * std::exp(-std::max(whole, of_outcomes)), 1.0);

@@ -48,8 +48,8 @@ class toy_source {
     ++calls;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       tree_.push_back({tokens[i], parents[i]});
-      if (const std::size_t behind = tokens.size() - i; behind <= rows)
-        row(path_to(first + i), logits.subspan((rows - behind) * vocabulary_, vocabulary_));
+      if (const std::size_t after = tokens.size() - i; after <= rows)
+        row(path_to(first + i), logits.subspan((rows - after) * vocabulary_, vocabulary_));
     }
     return status::ok;
   }
@@ -81,8 +81,8 @@ class toy_source {
     ++calls;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       context_.push_back(tokens[i]);
-      if (const std::size_t behind = tokens.size() - i; behind <= rows)
-        row(context_, logits.subspan((rows - behind) * vocabulary_, vocabulary_));
+      if (const std::size_t after = tokens.size() - i; after <= rows)
+        row(context_, logits.subspan((rows - after) * vocabulary_, vocabulary_));
     }
     return status::ok;
   }

@@ -79,10 +79,10 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
     const std::size_t V = drafts.p[0].size(), nodes = drafts.paths.size();
     std::vector<emission> out(shape.size() + 1);
     std::vector<tree_node> memory(nodes);
-    std::vector<T> owed(V * (shape.size() + 1));
+    std::vector<T> residual(V * (shape.size() + 1));
     std::vector<double> sums(verify_scratch(V));
     const tree_verdict v = verify(drafts.tree(), drafts.laws, drafts.q, drafts.p, policy, chooser,
-                                  std::span(out), tree_scratch<T>{memory, owed, sums});
+                                  std::span(out), tree_scratch<T>{memory, residual, sums});
     accepted += chooser.probability * double(v.accepted);
     std::vector<token_id> text;
     if (v.why == status::ok && v.emitted == 0 && !promised(text).empty())
@@ -92,7 +92,7 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }
-    // A decoder keeps the path of the last accepted node, whatever the emissions say.
+    // A decoder keeps the path of the last accepted node, with any emissions.
     if (v.node >= nodes || v.accepted != drafts.depths[v.node] || v.emitted < v.accepted ||
         !std::equal(drafts.paths[v.node].begin(), drafts.paths[v.node].end(), text.begin()))
       return {1, text, no_token, status::ok};

@@ -73,8 +73,8 @@ struct [[nodiscard]] cascade_result {
 };
 
 // What a deferral rule can read before the large model is called: one row. The view has no p, so a
-// rule whose decision reads p does not compile. (The equation for pi may name p, because pi is not
-// evaluated on this view.)
+// policy whose decision reads p does not compile. (The equation for pi may name p, because pi is
+// not evaluated on this view.)
 template <class V, bool Confidence>
 struct view_before_target {
   V q, confidence_q;
@@ -86,12 +86,12 @@ struct view_before_target<V, false> {
 
 namespace detail {
 
-// Whether a rule pi = (1 - delta) q + delta p defers, given only a normalised q. delta is its
+// Whether a policy pi = (1 - delta) q + delta p defers, given only a normalised q. delta is its
 // equation at q(v) = 0, p(v) = 1.
-template <class Rule, class Q>
-status defers(const Rule& rule, const Q& q, bool& defer) {
+template <class Policy, class Q>
+status defers(const Policy& policy, const Q& q, bool& defer) {
   using V = vec<typename Q::value_type, 1>;
-  const auto pi = rule.bind(single_row<view_before_target, reads_confidence<Rule>, Q>(q));
+  const auto pi = policy.bind(single_row<view_before_target, reads_confidence<Policy>, Q>(q));
   const double delta = as_double(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
   defer = delta == 1;
   // a mixture of q and p is not a deferral
@@ -138,7 +138,7 @@ inline cascade_result one_token(status s) { return {.emitted = s == status::ok, 
 
 // The most probable token and its probability; of equals the one with the lowest id.
 template <class R>
-std::pair<token_id, double> likeliest(const R& row) {
+std::pair<token_id, double> most_likely(const R& row) {
   const std::size_t best = find_largest(row.logits(), row.size()).id;
   return {token_id(best), double(row[best])};
 }
@@ -149,22 +149,23 @@ using misfit_of_cascade =
 
 }  // namespace detail
 
-// Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has
-// written longest_run tokens in a row; else from q. The rule must be a deferral rule that reads q
-// alone: chow, chow_log, or your own. A run goes on after a call that failed, with its workspace.
+// Sequential token cascade: the token is drawn from p if the policy defers, or if the small model
+// has written longest_run tokens in a row; else from q. The policy must be a deferral rule that
+// reads q alone: chow, chow_log, or your own. A run goes on after a call that failed, with its
+// workspace.
 //   cascade_options options;
 //   cascade_workspace<float> work(vocab_size, options);
 //   sequential_decode(text, 64, small, large, chow{0.3}, chooser, options, work)
 // What is left out, or given as {}, is in all cascades as in speculative_decode.
-template <LogitSource D, LogitSource M, class Rule, Chooser C,
+template <LogitSource D, LogitSource M, class Policy, Chooser C,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
-  requires std::same_as<typename D::value_type, typename M::value_type> && decides_by_draft<Rule>
-status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule,
+  requires std::same_as<typename D::value_type, typename M::value_type> && decides_by_draft<Policy>
+status sequential_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
                          C&& chooser, const cascade_options& options,
                          cascade_workspace<typename M::value_type>& work, P&& processor = {},
                          Accept&& accept = {}) {
   using T = typename M::value_type;
-  if (!specagg::valid(rule)) return status::invalid_parameter;
+  if (!specagg::valid(policy)) return status::invalid_parameter;
   std::size_t run = detail::left_from(t, work);  // where the small model's run began
   const auto round = [&](std::size_t) {
     bool defer = t.size - run >= options.longest_run;
@@ -172,8 +173,8 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
     status s = detail::ready(t, work.vocabulary, small, large);
     if (s == status::ok && !defer) {
       s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
-                           reads_confidence<Rule>);
-      if (s == status::ok) s = detail::defers(rule, row, defer);
+                           reads_confidence<Policy>);
+      if (s == status::ok) s = detail::defers(policy, row, defer);
     }
     if (s == status::ok && defer)
       s = detail::next_row(t, large, processor, options.sample,
@@ -251,8 +252,8 @@ status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&&
 
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
 // or has `most` more tokens. The large model writes another response from the same start in two
-// cases: the probability of the small response under the untempered rows of q is below 1 - alpha,
-// or the small model has a row that no token can be drawn from. With options.per_token the
+// cases: the probability of the small response under the rows at temperature 1 of q is below 1 -
+// alpha, or the small model has a row that no token can be drawn from. With options.per_token the
 // geometric mean of its tokens' probabilities is compared instead: the probability of a response
 // falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called
 // only after this decision. For a small response it is called token by token, and may still end the
@@ -336,7 +337,7 @@ status sequence_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P
 
 // Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
 // written, and the large model continues. A written token with -log p > `rollback` is replaced.
-// Both read untempered rows.
+// Both read rows at temperature 1.
 struct bild_thresholds {
   double fallback = 0.6, rollback = 5;
 };
@@ -372,7 +373,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
   for (processed_row<T> row; result.drafted < run && !ended;) {
     s = detail::next_row(t, small, processor, {}, work.small_logits, row);
     if (s != status::ok) break;
-    const auto [y, probability] = detail::likeliest(row);
+    const auto [y, probability] = detail::most_likely(row);
     if (probability < thresholds.fallback) break;
     specagg::append(t, y, processor);
     ++result.drafted;
@@ -388,7 +389,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
     processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
     s = row.normalise();
     if (s != status::ok) break;
-    const token_id best = detail::likeliest(row).first, y = i < g ? t.tokens[start + i] : best;
+    const token_id best = detail::most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
     const double log_p = log(double(row[std::size_t(y)]));
     const bool kept = i < g && (!(-log_p > thresholds.rollback) || best == y);
     work.emissions[i] = {kept ? y : best,

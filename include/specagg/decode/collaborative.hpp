@@ -254,7 +254,7 @@ struct collaboration {
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     const auto among = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
       return detail::keep_or_replace<Sides>(
-          rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
+          rows, pi, detail::examine<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
           std::uint32_t(work.start), chooser, work.scratch, e);
     };
     return specagg::with_law_of(

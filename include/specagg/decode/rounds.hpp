@@ -12,9 +12,9 @@
 
 SPECAGG_BEGIN
 
-// Every decoder takes (text, most, models..., rule, chooser, options, workspace, processor, accept,
-// after_round, verifier, ...). What stands behind the workspace may be left out, or given as {}.
-// No call keeps a reference to its arguments. Between two calls text, models and processor go
+// Every decoder takes (text, most, models..., policy, chooser, options, workspace, processor,
+// accept, after_round, verifier, ...). What stands after the workspace may be left out, or given as
+// {}. No call keeps a reference to its arguments. Between two calls text, models and processor go
 // together, because they hold one text; of a workspace its own comment says whether it does. What
 // must outlive what, and what threads may share: docs/decoders.md.
 
@@ -115,12 +115,13 @@ auto run_round(Round&& round) {
   return result;
 }
 
-// Whether pi depends on the draft's row. Of a policy that is chosen at run time the chosen rule
+// Whether pi depends on the draft's row. Of a policy that is chosen at run time the chosen policy
 // decides.
 template <class Policy>
 bool needs_draft(const Policy& policy) {
-  return specagg::with_rule(
-      policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+  return specagg::with_chosen(policy, [](const auto& chosen) {
+    return reads_draft<std::remove_cvref_t<decltype(chosen)>>;
+  });
 }
 
 // The rows of these logits [rows.size()][V], written to `rows`, as a list for a verifier. Each is

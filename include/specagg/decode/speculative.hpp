@@ -106,7 +106,7 @@ struct speculation {
   using T = typename M::value_type;
   using row_type = typename D::row_type;
   // Later rounds use the noise of what was drafted after a rejection, and pi may depend on that.
-  static constexpr bool remembers = shares_noise<V> && reads_draft<Policy>;
+  static constexpr bool remembers = is_coupled<V> && reads_draft<Policy>;
 
   text& t;
   std::size_t most;

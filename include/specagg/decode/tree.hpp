@@ -81,7 +81,7 @@ struct tree_speculation {
 
   // Trees begin with tokens at the text's end: all models go back to before them.
   void roll_back() {
-    (void)specagg::keep(start - std::min(start, work.depth + 1), drafter, target);
+    (void)specagg::rollback(start - std::min(start, work.depth + 1), drafter, target);
   }
 
   // Level by level. The target must have room for all nodes, the text for the longest path and one
@@ -175,7 +175,7 @@ struct tree_speculation {
     const auto p_rows =
         sampled_rows<Policy>(std::span(work.target_logits).first(end * work.vocabulary),
                              options.sample, std::span(work.target_rows).first(end));
-    // A rule that reads the draft may need the draft's row after a leaf: one more call.
+    // A policy that reads the draft may need the draft's row after a leaf: one more call.
     const auto q_rows = rows_of(end, [&](std::size_t n) -> const row& {
       if (n >= draft_reader.scored &&
           (result.draft_why != status::ok || score_drafts() != status::ok))
@@ -188,7 +188,7 @@ struct tree_speculation {
                              options.end_of_text};
     decided = verifier.verify(
         drafted, work.laws, q_rows, p_rows, policy, chooser, std::span(work.emissions),
-        tree_scratch<typename row::value_type>{work.memory, work.owed, work.scratch});
+        tree_scratch<typename row::value_type>{work.memory, work.residual, work.scratch});
   }
 
   void commit() {
@@ -227,7 +227,7 @@ struct tree_speculation {
 //   verifier  traversal or recursive_rejection
 //   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says
 //             which nodes and levels are worth it. Then options.shape is how deep the tree may be
-//             and how many children a node may have; children are the likeliest tokens, and one
+//             and how many children a node may have; children are the most likely tokens, and one
 //             drawn from the rest where that is worth it
 // A round that fails leaves text and growth as they were, as in speculative_round.
 template <class D, LogitSource M, class Policy, Chooser C,

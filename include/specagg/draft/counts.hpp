@@ -17,9 +17,9 @@ SPECAGG_BEGIN
 // c(h y): how often y followed h; c(h): how many tokens followed h; N1+(h): how many different
 // ones. If there are documents, what followed in the text counts text_weight times. For a history
 // that did not occur lambda is 1. P of the empty history is taken as 0: a row has the tokens that
-// followed the last token, renormalised. Of more than `most` such tokens it has the likeliest, of
+// followed the last token, renormalised. Of more than `most` such tokens it has the most likely, of
 // equals the lower ids. Temperature and filters act on log P as on a model's logits; at temperature
-// 0 the row is the likeliest token. Penalties do not act on it. The confidence is the cube of the
+// 0 the row is the most likely token. Penalties do not act on it. The confidence is the cube of the
 // largest P, not renormalised and without temperature: a token that followed long histories is
 // surer than one that followed the last token alone, and with the cube the first guess of
 // plan/draft_length.hpp is about right. It is a function of documents, text and draft.

@@ -15,12 +15,12 @@ SPECAGG_BEGIN
 struct draft_position {
   std::span<const token_id> tokens;
   std::size_t drafted = 0;
-  bool confidence = false;  // the untempered row will be read too
+  bool confidence = false;  // the row at temperature 1 will be read too
   bool computed = false;    // the call of the drafter's model was made (model_drafter::call)
 };
 
 // A drafter gives rows, and the round draws the tokens from them. So q is the row that the token
-// was drawn from, whatever the drafter is, and no drafter can make a law wrong.
+// was drawn from, for any drafter, and no drafter can make a law wrong.
 //   row_type      a Row: one_hot_row, sparse_row, processed_row, or any_row of several kinds
 //   vocab_size()  V, the size of its rows
 //   next(at, processor, row, confidence)
@@ -32,7 +32,7 @@ struct draft_position {
 //                 ends. no_draft: it has nothing to propose; `stopped` ends decoding. It should be
 //                 a function of at.tokens. It may depend on statistics of earlier rounds, but never
 //                 on the random numbers that verification uses. Coupled verification uses those of
-//                 rejected tokens again: with it, what was drafted behind a rejection must be
+//                 rejected tokens again: with it, what was drafted after a rejection must be
 //                 forgotten.
 //   position()    the number of tokens of the text that it knows. It learns later ones from
 //                 at.tokens.

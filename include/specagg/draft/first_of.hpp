@@ -52,7 +52,7 @@ class first_of {
   std::size_t position() const {
     return std::max<std::size_t>(first_->position(), second_->position());
   }
-  status rollback(std::size_t n) { return specagg::keep(n, *first_, *second_); }
+  status rollback(std::size_t n) { return specagg::rollback(n, *first_, *second_); }
 
   // f(drafter, number) for each drafter until f returns true.
   template <class F>

@@ -62,8 +62,8 @@ concept TreeDraftHead = DraftHead<H> && requires(H& h, const H& c, std::span<con
 //   * Where the target keeps no states of the beginning of the text, the head's context begins
 //     where they begin.
 //   * A row needs two tokens, of which the target has read the first: else no_draft. A decoder with
-//     a rule that reads the draft's row ends there, so give it a prompt of two tokens, all but the
-//     last of them read by the target.
+//     a policy that reads the draft's row ends there, so give it a prompt of two tokens, all but
+//     the last of them read by the target.
 // So a row is a function of the tokens and of how many of them the target has read. That changes
 // between rounds, and before the row for the bonus token: a lossless law is the target's; for a
 // policy that reads the draft, q is the row of a head that knows the states up to the beginning of

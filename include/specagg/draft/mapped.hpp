@@ -56,7 +56,7 @@ class mapped_source {
       status s = source_->extend(tokens.subspan(read, until - read), own);
       if (s == status::ok && !map_row(own, row)) s = status::no_draft;
       if (s != status::ok) {
-        (void)specagg::keep(before, *source_);
+        (void)specagg::rollback(before, *source_);
         return s;
       }
       read = until;

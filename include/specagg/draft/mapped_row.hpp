@@ -37,15 +37,15 @@ class mapped_row {
   }
 
   struct block {
-    detail::gathered_block<T> tempered, untempered;
+    detail::gathered_block<T> sampled, at_temperature_1;
     bool empty;
     template <class V>
     SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return tempered.template operator()<V>(k, lanes);
+      return sampled.template operator()<V>(k, lanes);
     }
     template <class V>
     SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return untempered.template operator()<V>(k, lanes);
+      return at_temperature_1.template operator()<V>(k, lanes);
     }
   };
   block open(std::size_t begin, std::size_t count) const {

@@ -8,7 +8,7 @@
 SPECAGG_BEGIN
 
 // Rows are softmax(logits) after the processor, temperature and filters, as the target's. The
-// confidence is the largest probability of the untempered row (0 unless it was asked for):
+// confidence is the largest probability of the row at temperature 1 (0 unless it was asked for):
 // temperature and filters would make a row look more confident than the model is. The model's
 // context may be smaller than the target's: where it is full, there is no row (context_full).
 // logits: memory for (gamma + 1) x V logits. It and the model must outlive the object.

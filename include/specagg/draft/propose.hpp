@@ -12,10 +12,10 @@
 SPECAGG_BEGIN
 
 // How several tokens are proposed after one text.
-//   greedy       the likeliest tokens but for one, and one drawn from what is left of q. It stands
-//                first. The best of the four where only one level is drafted
+//   greedy       the most likely tokens but for one, and one drawn from what is left of q. It
+//                stands first. The best of the four where only one level is drafted
 //   sampled      drawn from q without replacement
-//   top          the likeliest tokens
+//   top          the most likely tokens
 //   independent  drawn from q with replacement
 enum class proposal : std::uint8_t { greedy, sampled, top, independent };
 constexpr const char* name(proposal p) {
@@ -40,9 +40,9 @@ template <Row R>
 using proposal_row = typename detail::proposal_rows<R>::type;
 
 // Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
-// there are: fewer if q has fewer tokens, 0 if it is invalid. The likeliest tokens are those of the
-// untempered row, so there are several at temperature 0, too, where greedy proposals are the top
-// ones.
+// there are: fewer if q has fewer tokens, 0 if it is invalid. The most likely tokens are those of
+// the row at temperature 1, so there are several at temperature 0, too, where greedy proposals are
+// the top ones.
 //   first    the number of the first child in the tree; the others follow
 //   depth    of the children; start, chooser: as in draw_draft
 //   tokens   written; the laws view them, so they must stay where they are
@@ -65,8 +65,8 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
       laws[i] = law;
       return true;
     };
-    // Takes the likeliest token that is not among others as child i; false if there is none.
-    const auto likeliest = [&](std::size_t i, std::span<const token_id> others) {
+    // Takes the most likely token that is not among others as child i; false if there is none.
+    const auto most_likely = [&](std::size_t i, std::span<const token_id> others) {
       const row_without<one> rest(row, others);
       const target_rows<true, row_without<one>> rows(rest);
       const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
@@ -84,11 +84,11 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
         while (n < tokens.size() && drawn(n, tokens.first(n))) ++n;
         break;
       case proposal::top:
-        while (n < tokens.size() && likeliest(n, tokens.first(n))) ++n;
+        while (n < tokens.size() && most_likely(n, tokens.first(n))) ++n;
         break;
       case proposal::greedy:
-        while (n + 1 < tokens.size() && likeliest(n + 1, tokens.subspan(1, n))) ++n;
-        if (drawn(0, tokens.subspan(1, n)) || likeliest(0, tokens.subspan(1, n))) ++n;
+        while (n + 1 < tokens.size() && most_likely(n + 1, tokens.subspan(1, n))) ++n;
+        if (drawn(0, tokens.subspan(1, n)) || most_likely(0, tokens.subspan(1, n))) ++n;
         else {
           std::copy_n(tokens.begin() + 1, n, tokens.begin());
           std::copy_n(laws.begin() + 1, n, laws.begin());

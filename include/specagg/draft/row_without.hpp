@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 // for greedy drafting (draft/propose.hpp). left_out: valid ids, few of them, in any order; the
 // memory must outlive the row, unchanged. The first normalise() is one pass more than R's, unless
 // `scale` is given: scale() of an equal row that was normalised. It returns invalid_row if nothing
-// is left. The untempered view is that of R without these tokens, not renormalised.
+// is left. The view at temperature 1 is that of R without these tokens, not renormalised.
 template <Row R>
 class row_without {
  public:

@@ -40,11 +40,11 @@ class string_match_drafter {
   std::size_t position() const { return source_->position(); }
   status rollback(std::size_t n) { return source_->rollback(n); }
 
-  // confidence: the untempered probability of the last own token that was written.
+  // confidence: the probability at temperature 1 of the last own token that was written.
   template <class P>
   status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted, j = at.drafted;
-    if (const status s = specagg::keep(n, *source_); s != status::ok) return s;
+    if (const status s = specagg::rollback(n, *source_); s != status::ok) return s;
     if (const status s = source_->read(at.tokens.subspan(position(), n - position()));
         s != status::ok)
       return s;

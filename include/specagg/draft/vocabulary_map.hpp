@@ -155,8 +155,8 @@ bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<
   return any;
 }
 
-// The part Z of the draft's untempered probability that its mapped tokens have. NaN for an invalid
-// row.
+// The part Z of the draft's probability at temperature 1 that its mapped tokens have. NaN for an
+// invalid row.
 template <class S>
 double mass_kept(std::span<const S> logits, std::span<const S> mapped) {
   return exp(log_sum_exp(mapped) - log_sum_exp(logits));

@@ -71,7 +71,7 @@ struct reducer {
   using result = double;
   SPECAGG_FUNCTION SPECAGG_INLINE static V identity() { return V(Op::identity); }
   SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return Op::apply(a, uncontracted(b)); }
-  SPECAGG_FUNCTION SPECAGG_INLINE static V keep(V a, int lanes) {
+  SPECAGG_FUNCTION SPECAGG_INLINE static V masked(V a, int lanes) {
     return select(V::iota(0) < V(lanes), a, V(Op::identity));
   }
   SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return Op::across(a); }
@@ -86,8 +86,8 @@ struct reducer<Op, both<A, B>> {
   SPECAGG_FUNCTION SPECAGG_INLINE static P apply(P a, P b) {
     return {F::apply(a.first, b.first), S::apply(a.second, b.second)};
   }
-  SPECAGG_FUNCTION SPECAGG_INLINE static P keep(P a, int n) {
-    return {F::keep(a.first, n), S::keep(a.second, n)};
+  SPECAGG_FUNCTION SPECAGG_INLINE static P masked(P a, int n) {
+    return {F::masked(a.first, n), S::masked(a.second, n)};
   }
   SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) {
     return {F::across(a.first), S::across(a.second)};
@@ -127,7 +127,7 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
     V next = a0;
     if (k < count) {
       const int lanes = count - k < 16 ? int(count - k) : 16;
-      next = R::apply(a0, R::keep(f(k, lanes), lanes));
+      next = R::apply(a0, R::masked(f(k, lanes), lanes));
     }
     a0 = a1;
     a1 = a2;

@@ -140,7 +140,7 @@ SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
   double sum[block_size / 16];
   for (std::size_t g = 0; g < groups; ++g) {
     const int lanes = count - 16 * g < 16 ? int(count - 16 * g) : 16;
-    const V x = reducer<add, V>::keep(
+    const V x = reducer<add, V>::masked(
         uncontracted(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
     x.store(weight + 16 * g);
     sum[g] = double(reduce_add(x));
@@ -158,7 +158,7 @@ SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
 // Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0,
 // 1). It searches in three steps: the blocks by their sums, then the 64 groups of 16 tokens of a
 // block by their sums, then the 16 tokens by their weights. It never returns a token of weight 0,
-// whatever the round-off between the steps. It returns no_token if no weight is positive, or the
+// with any round-off between the steps. It returns no_token if no weight is positive, or the
 // total is NaN or infinite.
 template <class Rows, class F>
 SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {

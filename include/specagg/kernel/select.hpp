@@ -137,7 +137,7 @@ struct shortlist {
   // Keeps only the shortest prefix of weight `enough`. Returns the same prefix as a cutoff of the
   // row.
   template <class Weight>
-  cutoff<T> keep(double enough, Weight weight) {
+  cutoff<T> shorten(double enough, Weight weight) {
     const cutoff<T> cut = size <= few
                               ? prefix_of_few(enough, weight)
                               : detail::shortest_prefix(logits.data(), size, {}, enough, weight);
@@ -236,13 +236,13 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
       const V l = detail::load_logits<V>(logits + v, lanes);
       if (!any(l >= V(lowest))) continue;
       if (!list.has_room()) {
-        cut = list.keep(double(k), one);
+        cut = list.shorten(double(k), one);
         lowest = detail::next_above(cut.logit);
       }
       list.append(l, lanes, v, lowest, inf);
     }
   }
-  if (list.size >= k) cut = list.keep(double(k), one);
+  if (list.size >= k) cut = list.shorten(double(k), one);
   return list.size > 0;
 }
 

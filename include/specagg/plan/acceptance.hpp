@@ -27,8 +27,8 @@ constexpr double geometric_sum(double a, std::size_t n) {
 }
 
 // A token drafted from q is accepted towards pi with probability sum min(q, pi) = 1 - TV(q, pi), TV
-// in [0, 1]. Under shared noise the probability is at least (1 - TV) / (1 + TV) (Daliri et al.
-// 2024).
+// in [0, 1]. Under the Gumbel-max coupling the probability is at least (1 - TV) / (1 + TV) (Daliri
+// et al. 2024).
 constexpr double acceptance(double tv) { return 1 - tv; }
 constexpr double least_coupled_acceptance(double tv) { return (1 - tv) / (1 + tv); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding split between a device (draft model) and an edge (target model): what a
+// Speculative decoding split between a device (draft model) and a server (target model): what a
 // round sends, and how long it takes. Ning et al. 2025, DSSD. The authors state that a patent has
 // been filed on that protocol, CN2025108856278. Times are in any one unit; rates are in bits per
 // unit of time.
@@ -40,7 +40,7 @@ struct split {
 };
 //   DSD            gamma (token, row Q_j)          up     (j, token)                           down
 //   DSSD           gamma (token, q_j(y_j))         up     (j, row P_j) or (gamma + 1, token)   down
-//   shared noise   gamma tokens                    up     (j, token)                           down
+//   coupled        gamma tokens                    up     (j, token)                           down
 //   quantised      gamma (token, row_bits)         up     (j, token)                           down
 constexpr traffic dsd_traffic(const split& s) {
   return {double(s.gamma) * (s.id_bits + s.vocabulary * s.bits), 2 * s.id_bits};
@@ -50,7 +50,7 @@ constexpr traffic dssd_traffic(const split& s, double a) {
   return {double(s.gamma) * (s.id_bits + s.q_bits),
           s.id_bits + (1 - all) * s.vocabulary * s.bits + all * s.id_bits};
 }
-constexpr traffic shared_noise_traffic(const split& s) {
+constexpr traffic coupled_traffic(const split& s) {
   return {double(s.gamma) * s.id_bits, 2 * s.id_bits};
 }
 constexpr traffic quantised_traffic(const split& s, double row_bits) {

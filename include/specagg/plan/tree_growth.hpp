@@ -14,8 +14,8 @@ namespace plan {
 // level is drafted if its nodes together may bring rho times the cost of the draft step and of one
 // node. rho is tokens over cost of the last rounds, and at least that of rounds without drafts.
 //
-// The m likeliest tokens after a node that is reached with probability R, of shares q_1 >= q_2 ...
-// of the draft's row, and one more drawn from the rest, bring
+// The m most likely tokens after a node that is reached with probability R, of shares q_1 >= q_2
+// ... of the draft's row, and one more drawn from the rest, bring
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
 // tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned:
 // the parts of such shares, and of the levels after a node of the path, that were accepted in the
@@ -42,8 +42,8 @@ struct tree_growth {
     }
   };
   struct children {
-    std::size_t likeliest = 0;  // so many of the likeliest tokens
-    bool draws = false;         // one more from the rest
+    std::size_t most_likely = 0;  // so many of the most likely tokens
+    bool draws = false;           // one more from the rest
   };
   // Of one round, on the path that was accepted.
   struct path_record {
@@ -80,7 +80,7 @@ struct tree_growth {
   // The probability with which a child is accepted; rest: 1 minus the shares of the likely ones.
   double of_likely(double reached, double share) const { return reached * likely.rate() * share; }
   double of_drawn(double reached, double rest) const { return reached * drawn.rate() * rest; }
-  // shares: of the likeliest tokens, descending; room: children at most.
+  // shares: of the most likely tokens, descending; room: children at most.
   children of_node(double reached, std::span<const double> shares, std::size_t room,
                    bool may_draw) const {
     children best;

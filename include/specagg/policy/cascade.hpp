@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative cascades: pi = p where the policy defers to the target, else pi = q. The decision
-// reads untempered rows; ties do not defer. Narasimhan et al. 2025, Faster Cascades via Speculative
-// Decoding (arXiv:2405.19261). Proved: proofs/rules.v, `target_if_law`, `target_if_frontier`.
+// reads rows at temperature 1; ties do not defer. Narasimhan et al. 2025, Faster Cascades via
+// Speculative Decoding (arXiv:2405.19261). Proved: proofs/policies.v, `target_if_law`,
+// `target_if_frontier`.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

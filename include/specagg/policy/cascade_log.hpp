@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative cascades that measure confidence in nats. H is the entropy of an untempered row. As
-// in cascade.hpp, pi = p where the policy defers to the target, else pi = q; ties do not defer.
+// Speculative cascades that measure confidence in nats. H is the entropy of a row at temperature 1.
+// As in cascade.hpp, pi = p where the policy defers to the target, else pi = q; ties do not defer.
 // Narasimhan et al. 2025 (arXiv:2405.19261). bild: Kim et al. 2023 (2302.07863).
 #pragma once
 #include <specagg/policy/policy.hpp>

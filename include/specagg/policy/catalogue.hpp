@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule as data: its name, its law, values of it, its parameters and their ranges. The command
-// line, the audit of all rules, tests and benchmarks read this list. A rule is its header, its line
-// here, its test in tests/policy/, and its row in the table of docs/mathematics.md;
-// scripts/check-tree says which of them is missing.
+// Every policy as data: its name, its law, values of it, its parameters and their ranges. The
+// command line, the audit of all policies, tests and benchmarks read this list. A policy is its
+// header, its line here, its test in tests/policy/, and its row in the table of
+// docs/mathematics.md; scripts/check-tree says which of them is missing.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -25,51 +25,53 @@
 
 SPECAGG_BEGIN
 
-// A parameter of a rule: a finite number in [low, high], without high itself if `open`; or a flag.
-// Ranges that depend on other parameters are known to the rule's valid() alone. word: the default,
-// where it has a name.
+// A parameter of a policy: a finite number in [low, high], without high itself if `open`; or a
+// flag. Ranges that depend on other parameters are known to the policy's valid() alone. word: the
+// default, where it has a name.
 inline constexpr bool open_range = true;
-template <class Rule>
-struct rule_parameter {
+template <class Policy>
+struct policy_parameter {
   const char* name;
-  double Rule::* number = nullptr;  // one of the two
-  bool Rule::* flag = nullptr;
+  double Policy::* number = nullptr;  // one of the two
+  bool Policy::* flag = nullptr;
   double low = -infinity, high = infinity;
   bool open = false;
   const char* word = nullptr;
 
-  constexpr rule_parameter(const char* called, double Rule::* member, double from = -infinity,
-                           double to = infinity, bool without_end = false,
-                           const char* default_word = nullptr)
+  constexpr policy_parameter(const char* called, double Policy::* member, double from = -infinity,
+                             double to = infinity, bool without_end = false,
+                             const char* default_word = nullptr)
       : name(called), number(member), low(from), high(to), open(without_end), word(default_word) {}
-  constexpr rule_parameter(const char* called, bool Rule::* member) : name(called), flag(member) {}
+  constexpr policy_parameter(const char* called, bool Policy::* member)
+      : name(called), flag(member) {}
 };
 
-// A line of the catalogue. values: the rule with its defaults, then with what is worth trying.
-template <class Rule, std::size_t Values, std::size_t Parameters>
+// A line of the catalogue. values: the policy with its defaults, then with what is worth trying.
+template <class Policy, std::size_t Values, std::size_t Parameters>
 struct catalogued {
-  using type = Rule;
+  using type = Policy;
   const char *name, *law;
-  std::array<Rule, Values> values;
-  std::array<rule_parameter<Rule>, Parameters> parameters;
+  std::array<Policy, Values> values;
+  std::array<policy_parameter<Policy>, Parameters> parameters;
 
-  constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values])
+  constexpr catalogued(const char* called, const char* formula, const Policy (&examples)[Values])
       : name(called), law(formula), values(std::to_array(examples)), parameters{} {}
-  // An array of no elements is no C++: a rule without parameters has the constructor above.
-  constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values],
-                       const rule_parameter<Rule> (&all)[Parameters > 0 ? Parameters : 1])
+  // An array of no elements is no C++: a policy without parameters has the constructor above.
+  constexpr catalogued(const char* called, const char* formula, const Policy (&examples)[Values],
+                       const policy_parameter<Policy> (&all)[Parameters > 0 ? Parameters : 1])
       : name(called),
         law(formula),
         values(std::to_array(examples)),
         parameters(std::to_array(all)) {}
 };
-template <class Rule, std::size_t Values>
-catalogued(const char*, const char*, const Rule (&)[Values]) -> catalogued<Rule, Values, 0>;
-template <class Rule, std::size_t Values, std::size_t Parameters>
-catalogued(const char*, const char*, const Rule (&)[Values],
-           const rule_parameter<Rule> (&)[Parameters]) -> catalogued<Rule, Values, Parameters>;
+template <class Policy, std::size_t Values>
+catalogued(const char*, const char*, const Policy (&)[Values]) -> catalogued<Policy, Values, 0>;
+template <class Policy, std::size_t Values, std::size_t Parameters>
+catalogued(const char*, const char*, const Policy (&)[Values],
+           const policy_parameter<Policy> (&)[Parameters])
+    -> catalogued<Policy, Values, Parameters>;
 
-// The name of a rule is its type's, with - for _.
+// The name of a policy is its type's, with - for _.
 inline constexpr std::tuple catalogue{
     catalogued("lossless", "p", {lossless{}}),
     catalogued("lossy", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
@@ -117,7 +119,7 @@ inline constexpr std::tuple catalogue{
     catalogued("minimum", "norm(min(q, p))", {minimum<>{}}),
     catalogued("maximum", "norm(max(q, p))", {maximum<>{}}),
 };
-// Names for what a rule above is with some of its parameters: functions in the rule's header.
+// Names for what a policy above is with some of its parameters: functions in the policy's header.
 inline constexpr std::tuple presets{
     catalogued("lenient", "lossy with beta 1", {lenient(0), lenient(0.4)},
                {{"alpha", &lossy::alpha, 0, 1, open_range}}),
@@ -137,7 +139,7 @@ namespace detail {
 template <class... Lines>
 any_of<typename Lines::type...> any_of_lines(const std::tuple<Lines...>&);
 }  // namespace detail
-// Any rule of the catalogue, chosen at run time.
+// Any policy of the catalogue, chosen at run time.
 using any_catalogued = decltype(detail::any_of_lines(catalogue));
 
 SPECAGG_END

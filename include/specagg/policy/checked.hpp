@@ -57,7 +57,7 @@ template <class Policy>
 struct checked<raw_logits<Policy>> {
   checked<Policy> policy;
   static constexpr std::size_t models = models_of<Policy>;
-  constexpr checked(const raw_logits<Policy>& rule) : policy{rule.policy} {}
+  constexpr checked(const raw_logits<Policy>& raw) : policy{raw.policy} {}
   constexpr bool valid() const { return policy.valid(); }
 };
 // It is taken as raw_logits is.

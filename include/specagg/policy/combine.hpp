@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collaborative decoding: pi combines the rows of all models. Fu et al. 2025, CoS
-// (arXiv:2502.01662). Proved: proofs/rules.v, `mixture_law`, `ensemble_law`, `ensemble_frontier`.
+// (arXiv:2502.01662). Proved: proofs/policies.v, `mixture_law`, `ensemble_law`,
+// `ensemble_frontier`.
 #pragma once
 #include <array>
 

@@ -9,7 +9,7 @@
 
 SPECAGG_BEGIN
 
-// A rule may declare that it is a combination of logits, and is meant for the models' raw logits
+// A policy may declare that it is a combination of logits, and is meant for the models' raw logits
 // (policy/raw_logits.hpp): static constexpr bool combines_logits = true.
 template <class P>
 constexpr bool combines_logits = [] {

@@ -6,7 +6,7 @@
 
 SPECAGG_BEGIN
 
-// pi = p, whatever the draft is.
+// pi = p, for any draft.
 struct lossless {
   static constexpr bool reads_draft = false, reads_confidence = false;
 

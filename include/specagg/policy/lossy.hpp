@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossy speculative decoding: Tran-Thien 2023, "An optimal lossy variant of speculative decoding".
-// Proved: proofs/rules.v, `lossy_law`, `exact_beta_exists`, `lossy_frontier`.
+// Proved: proofs/policies.v, `lossy_law`, `exact_beta_exists`, `lossy_frontier`.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -95,17 +95,17 @@ status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::
                 "specagg: the policy combines another number of models than it is given");
   if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
   else
-    return specagg::with_rule(policy, [&](const auto& rule) {
-      using Rule = std::remove_cvref_t<decltype(rule)>;
-      constexpr bool confidence = N == 2 && reads_confidence<Rule>;
+    return specagg::with_chosen(policy, [&](const auto& chosen) {
+      using Chosen = std::remove_cvref_t<decltype(chosen)>;
+      constexpr bool confidence = N == 2 && reads_confidence<Chosen>;
       for (R& r : row)
         if (const status s = r.normalise(confidence); s != status::ok) return s;
       if constexpr (N == 2) {
-        const auto rows = detail::seen_by<Rule>(row_pair<confidence, R, R>(row[0], row[1]));
-        return f(rows, detail::bind_law(rows, rule));
+        const auto rows = detail::seen_by<Chosen>(row_pair<confidence, R, R>(row[0], row[1]));
+        return f(rows, detail::bind_law(rows, chosen));
       } else {
-        const auto rows = detail::seen_by<Rule>(model_rows<R, N>(row));
-        return f(rows, detail::bind_law(rows, rule));
+        const auto rows = detail::seen_by<Chosen>(model_rows<R, N>(row));
+        return f(rows, detail::bind_law(rows, chosen));
       }
     });
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy (the documentation also says rule) defines the law pi as a function of the rows q and p.
+// A policy defines the law pi as a function of the rows q and p.
 // It is written as its equation: the sums that it needs over (q, p), then one elementwise
 // expression for pi(v).
 //
-//   struct my_rule {                                     // pi = q where p is confident, else p
+//   struct my_policy {                                   // pi = q where p is confident, else p
 //     double alpha;
 //     template <class Rows>
 //     SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -12,11 +12,11 @@
 //     }
 //   };
 //
-// `at` is the view of one token: q, p, and their untempered values confidence_q and confidence_p.
-// Values that a lambda does not name are not read. The same code runs on vectors of floats (fast),
-// on vectors of doubles (audit), and inside a CUDA block. pi must be >= 0 and sum to 1;
-// checked{policy} (policy/checked.hpp) checks this. If rows have no law (0/0 in a normaliser), pi
-// must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
+// `at` is the view of one token: q, p, and their values at temperature 1, confidence_q and
+// confidence_p. Values that a lambda does not name are not read. The same code runs on vectors of
+// floats (fast), on vectors of doubles (audit), and inside a CUDA block. pi must be >= 0 and sum to
+// 1; checked{policy} (policy/checked.hpp) checks this. If rows have no law (0/0 in a normaliser),
+// pi must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
 // fma(a, b, c) where a product is added to something (kernel/simd.hpp).
 #pragma once
 #include <span>
@@ -31,7 +31,7 @@ SPECAGG_BEGIN
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no
 //                                                     row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their
-//                                                     untempered view
+//                                                     view at temperature 1
 // Two more: sequential_decode takes policies with the first; the second adds a member to the view:
 //   static constexpr bool decides_by_draft = true;    whether pi is p or q is known from q alone
 //   static constexpr bool reads_ids = true;           at.id is the token's id, as a number of the
@@ -141,7 +141,7 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   const P& p_;
 };
 
-// row_pair rows(q, p): the views have q and p, not the untempered values.
+// row_pair rows(q, p): the views have q and p, not the values at temperature 1.
 template <class Q, class P>
 row_pair(const Q&, const P&) -> row_pair<false, Q, P>;
 
@@ -175,7 +175,7 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
  private:
   const R& row_;
 };
-// The rows of a rule that does not read the draft.
+// The rows of a policy that does not read the draft.
 template <bool Confidence, class P>
 using target_rows = single_row<target_view, Confidence, P>;
 
@@ -292,7 +292,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type is_one_of(V id,
   return is;
 }
 // TV(q, p) = sum (p - q)+, from 0 to 1. One pass; error: see kernels.hpp, which has these three for
-// rows that are not bound to a rule.
+// rows that are not bound to a policy.
 template <class Rows>
 SPECAGG_FUNCTION double total_variation(const Rows& rows) {
   return rows.sum([](auto at) { return positive(at.p - at.q); });
@@ -355,12 +355,12 @@ struct check_policy {
   SPECAGG_FUNCTION static void say() {
     static_assert(binds,
                   "specagg: a policy is a struct with a member `template <class Rows> auto "
-                  "bind(const Rows& rows) const` (docs/write-your-own-rule.md)");
+                  "bind(const Rows& rows) const` (docs/write-your-own-policy.md)");
     static_assert(
         !binds || fits,
         "specagg: bind(rows) of a policy returns a function: called with the view `at` of "
         "a token, it returns the token's probability, made of at.q and at.p "
-        "(docs/write-your-own-rule.md)");
+        "(docs/write-your-own-policy.md)");
   }
 };
 
@@ -377,7 +377,7 @@ SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
 }
 namespace detail {
 
-// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a rule
+// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a policy
 // does is seen by nvcc.
 template <class Policy, class Rows>
 SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {

@@ -42,7 +42,7 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
 template <class Policy>
 struct raw_logits {
   Policy policy;
-  static constexpr bool reads_confidence = false;  // untempered rows are not read
+  static constexpr bool reads_confidence = false;  // rows at temperature 1 are not read
   static constexpr std::size_t models = models_of<Policy>;
   constexpr bool valid() const { return specagg::valid(policy); }
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token-specific cascades: pi = q (1 - r) + eta p. r(v) = 1 removes the draft's mass from token v,
-// and eta = sum r q is the removed mass, which p distributes. The decision reads untempered rows.
-// Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261).
-// Proved: proofs/rules.v, `token_cascade_law`, `token_cascade_rejection`.
+// and eta = sum r q is the removed mass, which p distributes. The decision reads rows at
+// temperature 1. Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261).
+// Proved: proofs/policies.v, `token_cascade_law`, `token_cascade_rejection`.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unanimous combiners: pi = norm F, where F increases in each coordinate and is 1-homogeneous. If
-// all models agree on a token under shared noise, it is the token of the combined law, whatever the
-// parameters (verify/unanimous.hpp).
+// all models agree on a token under the Gumbel-max coupling, it is the token of the combined law,
+// for any parameters (verify/unanimous.hpp).
 //
 // A policy declares this with a member F = unnormalised(at) and one of the following. The library
 // does not check it.

@@ -33,11 +33,11 @@ inline constexpr double normalisation_tolerance = 1e-3;
 
 // A Row is a Distribution that the kernels can read block by block.
 //   normalise(confidence)      makes the row usable in one pass: scales it to sum 1, and returns
-//                              what is wrong with it. confidence = true: the untempered view will
-//                              be read too
+//                              what is wrong with it. confidence = true: the view at temperature 1
+//                              will be read too
 //   open(begin, count)         a block of the row
 //   block<V>(k, lanes)         the tokens k, k + 1, ... of a block, as a vec
-//   block.confidence<V>(...)   the same of the untempered view (temperature 1, no filter)
+//   block.confidence<V>(...)   the same of the view at temperature 1, without a filter
 template <class R>
 concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
   typename R::value_type;
@@ -86,7 +86,8 @@ SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
   return normaliser(sum, any(lowest < V(0)), scale);
 }
 
-// Probabilities in memory, scaled. The untempered view of stored probabilities is the row itself.
+// Probabilities in memory, scaled. The view at temperature 1 of stored probabilities is the row
+// itself.
 template <class T>
 struct scaled_block {
   const T* x;
@@ -269,7 +270,7 @@ class one_hot_row {
 
 // softmax(logits / temperature), restricted to the tokens that `cut` keeps. The probabilities are
 // never stored: normalise() reads the logits once for the normaliser, and then each element costs
-// one exponential. The untempered view (temperature 1, nothing cut) is what deferral rules call
+// one exponential. The view at temperature 1, where nothing is cut, is what deferral rules call
 // confidence. It costs a second pass only if the caller asks for it and it differs from the row. S
 // is the type that stores the logits: float, double, bf16 or f16 (the last two are computed in
 // float).
@@ -291,8 +292,8 @@ class softmax_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
   // the largest probability; valid after normalise()
-  T largest() const { return tempered_(vec<T, 1>(0)).v; }
-  // untempered; valid after normalise(true)
+  T largest() const { return sampled_(vec<T, 1>(0)).v; }
+  // at temperature 1; valid after normalise(true)
   T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
@@ -316,19 +317,19 @@ class softmax_row {
   }
 
   struct block {
-    softmax_block<S> tempered, untempered;
+    softmax_block<S> sampled, at_temperature_1;
     template <class V>
     SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return tempered.template operator()<V>(k, lanes);
+      return sampled.template operator()<V>(k, lanes);
     }
     template <class V>
     SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return untempered.template operator()<V>(k, lanes);
+      return at_temperature_1.template operator()<V>(k, lanes);
     }
   };
   block open(std::size_t begin, std::size_t count) const {
     assert(normalised_ && "specagg: normalise() comes before the first read of a row");
-    return {{logits_, begin, count, tempered_, cut_}, {logits_, begin, count, confidence_, {}}};
+    return {{logits_, begin, count, sampled_, cut_}, {logits_, begin, count, confidence_, {}}};
   }
 
   // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding
@@ -341,7 +342,7 @@ class softmax_row {
  protected:
   // Sets what normalise() would compute, if another pass has already computed it.
   void know(const softmax_sum<T>& kept) {
-    tempered_ = {kept.max, temperature_, kept.total};
+    sampled_ = {kept.max, temperature_, kept.total};
     normalised_ = true;
   }
   void know_confidence(const softmax_sum<T>& all) {
@@ -354,11 +355,11 @@ class softmax_row {
   std::size_t size_ = 0;
   double temperature_ = 1;
   cutoff<T> cut_;
-  softmax_factors<T> tempered_, confidence_;
+  softmax_factors<T> sampled_, confidence_;
   bool normalised_ = false, confident_ = false;
 };
 
-// A row whose untempered view is another row.
+// A row whose view at temperature 1 is another row.
 template <Row R, Row C>
 class confident_row {
  public:

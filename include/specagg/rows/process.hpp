@@ -141,7 +141,7 @@ class penalties {
   void pop(std::size_t pushes) noexcept {
     for (; pushes > 0; --pushes) pop();
   }
-  // Whether apply() changes nothing, whatever the text is.
+  // Whether apply() changes nothing, for any text.
   bool none() const { return options_.none(); }
   // T: float, double, bf16 or f16. Computed in double, rounded once.
   template <class T>
@@ -298,7 +298,7 @@ class processed_row : public softmax_row<S> {
       // `enough` within round-off of everything can lie beyond what was listed; the whole row then
       // decides.
       if (listed && !(mass_of(list.logits.data(), list.size, weight) > 0)) listed = false;
-      if (listed) cut = list.keep(enough - above, weight_of);
+      if (listed) cut = list.shorten(enough - above, weight_of);
       else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
     }
     if (sampling_.min_p > 0) {

@@ -37,10 +37,10 @@ inline double log_add(double a, double b) {
 // if both h are -inf, or one is NaN or +inf.
 inline site_weights weigh_sites(double h_l, double h_r) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
-  const double lead = h_l - h_r, behind = lead > 0 ? -lead : lead;
+  const double lead = h_l - h_r, less = lead > 0 ? -lead : lead;
   if (!(h_l < infinity && h_r < infinity) || lead != lead) return {none, none, none, none};
-  const double e = exp(behind), large = 1 / (1 + e), small = e / (1 + e);
-  const double log_large = -log(1 + e), log_small = behind + log_large;
+  const double e = exp(less), large = 1 / (1 + e), small = e / (1 + e);
+  const double log_large = -log(1 + e), log_small = less + log_large;
   return lead > 0 ? site_weights{log_large, log_small, large, small}
                   : site_weights{log_small, log_large, small, large};
 }
@@ -145,7 +145,7 @@ sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::u
                C&& chooser, std::span<double> scratch) {
   const auto pi = ensemble{1 - eta}.bind(rows);
   emission e;
-  const status s = detail::keep_or_replace(rows, pi, detail::judge(rows, pi, x), position, 0,
+  const status s = detail::keep_or_replace(rows, pi, detail::examine(rows, pi, x), position, 0,
                                            chooser, scratch, e);
   if (s != status::ok) return {no_token, s};
   return {e.token, e.why};
@@ -163,7 +163,7 @@ struct [[nodiscard]] aggregation {
 
 // xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l
 // with probability gamma_l (section 4.2: one half). The other one is not used, so it is not drawn.
-// The token has exactly the law pi, whatever the dependence between the two drafts.
+// The token has exactly the law pi, for any dependence between the two drafts.
 //   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the
 //                   site, ...)
 //   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
@@ -174,7 +174,7 @@ struct [[nodiscard]] aggregation {
 // l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token
 // does not depend on which of them aggregates. If a draft is thrown away and its position is
 // drafted again, it may use the same noise again: no decision has used that noise, because a token
-// is judged only after the one before it is settled.
+// is verified only after the one before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                       const R& p_r, const site_weights& eta, SiteL& site_l, SiteR& site_r,
@@ -193,14 +193,14 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
           x.why};
 }
 
-// The same with shared noise: the token is argmin E / pi, and drafts are drawn by race(row, noise,
-// position). If both sites drafted the same token, it is the result, whatever the weights;
-// unanimous(eta.law(), std::array{x_l, x_r}) tells this, and then no row must be sent. The law is
-// pi, and the text is a function of the seed alone. A draft is confirmed with probability sum_i 1 /
-// sum_j max(pi_j / pi_i, p^s_j / p^s_i).
+// The same with the Gumbel-max coupling: the token is argmin E / pi, and drafts are drawn by
+// race(row, noise, position). If both sites drafted the same token, it is the result, for any
+// weights; unanimous(eta.law(), std::array{x_l, x_r}) tells this, and then no row must be sent. The
+// law is pi, and the text is a function of the seed alone. A draft is confirmed with probability
+// sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
-                             const R& p_r, const site_weights& eta, const shared_noise& noise) {
+                             const R& p_r, const site_weights& eta, const coupled_noise& noise) {
   auto l = specagg::as_row(p_l);
   auto r = specagg::as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};

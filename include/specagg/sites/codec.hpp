@@ -137,7 +137,8 @@ void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total,
 // Writes the tokens that the codec keeps of a normalised row and their probabilities, and returns
 // their number. ids: max_tokens elements; mass: V elements.
 template <class R, class T = typename R::value_type>
-std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, std::span<T> mass) {
+std::size_t truncate(const row_codec& codec, const R& row, std::span<token_id> ids,
+                     std::span<T> mass) {
   const std::size_t size = row.size();
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = std::min(size - begin, block_size);
@@ -406,7 +407,7 @@ auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_
     return fail(status::invalid_parameter);
   if (row.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
   if (const status s = row.normalise(); s != status::ok) return fail(s);
-  const std::size_t n = detail::keep(codec, row, ids, mass);
+  const std::size_t n = detail::truncate(codec, row, ids, mass);
   const auto written = encode<T>(codec, ids.first(n), mass.first(n), out);
   return written.why == status::ok ? decode<T>(codec, out.first(written.bytes), ids, mass)
                                    : written;

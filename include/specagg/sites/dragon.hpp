@@ -62,9 +62,9 @@ struct independent_drafts {
   }
 };
 // Drafts drawn with the same noise. If both sites drafted the same token, it is the result,
-// whatever the rows and weights.
+// for any rows and weights.
 struct shared_drafts {
-  shared_noise noise;
+  coupled_noise noise;
   template <Row D>
   token_id draw(side, const D& row, std::uint32_t step, std::span<double>) const {
     return race(row, noise, step);
@@ -96,7 +96,7 @@ struct dragon_outcome {
   std::array<float, 2> seconds = {};  // time to decode the drafts of the step, and
   // size of their rows, by side; 0 where this end has no draft
   std::array<std::size_t, 2> bytes = {};
-  // before the drafts were judged; if rows are not looked at: the outcome
+  // before the drafts were verified; if rows are not looked at: the outcome
   agreement expected = {};
 };
 // A scheduler says which side aggregates next. It is called where the step was aggregated. If it

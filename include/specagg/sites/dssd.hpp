@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of split verification (split.hpp), both ends: a device drafts and an edge verifies,
+// The protocol of split verification (split.hpp), both ends: a device drafts and a server verifies,
 // round after round. Its authors state a patent filing, CN2025108856278. There are no sockets,
 // clocks, threads or models here: events go in, actions come out.
 //
 // A round is named by the position where it starts. The tokens that it emits are a function of
 // (seeds, text before it, rows) alone:
-//   * The device sends its draft again until it gets an answer. The edge answers the same round
+//   * The device sends its draft again until it gets an answer. The server answers the same round
 //     from memory.
-//   * An edge that starts with empty memory is given the text, and verifies the round again, with
+//   * A server that starts with empty memory is given the text, and verifies the round again, with
 //     the same answer.
 //   * A device that starts with empty memory is given the text up to the start of the last round,
 //     and drafts that round again. It must not begin another round after the accepted tokens: the
@@ -34,7 +34,7 @@ struct score_order {
   std::uint32_t ticket = 0, keep = 0, start = 0, end = 0;
 };
 // A Sink executes the actions, in order: send(bytes), emit(position, token); and
-// decode(decode_order) for the device or score(score_order) for the edge.
+// decode(decode_order) for the device or score(score_order) for the server.
 
 namespace detail {
 
@@ -72,7 +72,7 @@ class split_end {
 
  protected:
   split_end(const hello& own, std::span<const token_id> prompt, Chooser chooser,
-            const shared_noise& noise)
+            const coupled_noise& noise)
       : link_(own),
         chooser_(std::move(chooser)),
         noise_(noise),
@@ -125,7 +125,7 @@ class split_end {
 
   handshake link_;
   Chooser chooser_;
-  shared_noise noise_;
+  coupled_noise noise_;
   split_workspace<T> work_;
   std::vector<token_id> text_;
   bool busy_ = false, news_ = false;
@@ -138,12 +138,12 @@ class split_end {
 
 // Chooser: random_streams(seed, request). noise: of the same seed, for split_shared. The
 // constructor allocates all memory. A hello that is not valid() is a problem(), and nothing
-// happens; of split_edge, too.
+// happens; of split_server, too.
 template <class T, class Chooser = random_streams>
 class split_device : public detail::split_end<T, Chooser> {
  public:
   split_device(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
-               const shared_noise& noise = shared_noise(0))
+               const coupled_noise& noise = coupled_noise(0))
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
         q_(terms().kind == protocol::dssd ? terms().look_ahead * terms().codec.vocabulary : 0) {}
 
@@ -187,7 +187,7 @@ class split_device : public detail::split_end<T, Chooser> {
       detail::write_row(row, q_.data() + j * terms().codec.vocabulary);
     go_on(sink);
   }
-  // A message of the edge. Bytes that are none end the connection (problem()).
+  // A message of the server. Bytes that are none end the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
@@ -263,7 +263,7 @@ class split_device : public detail::split_end<T, Chooser> {
     const auto f = finish_round(down, mine, terms().codec, q_rows, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
-    // the edge has no valid row after these tokens
+    // the server has no valid row after these tokens
     if (down.why != status::ok && a.accepted <= mine.size()) {
       for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
       keep_ = std::min(keep_, std::uint32_t(a.start + a.accepted));
@@ -299,16 +299,16 @@ class split_device : public detail::split_end<T, Chooser> {
   std::uint32_t asked_ = 0;  // requests to send the draft again: see repeat_is_due()
 };
 
-// ---- edge: side r -------------------------------------------------------------------------------
+// ---- server: side r -----------------------------------------------------------------------------
 
 // Chooser: random_streams(seed, request) with any seed. noise: of the device's seed, for
 // split_shared. The constructor allocates all memory. prompt: the first tokens of the text, or
-// nothing if the edge is to learn them from the device.
+// nothing if the server is to learn them from the device.
 template <class T, class Chooser = random_streams>
-class split_edge : public detail::split_end<T, Chooser> {
+class split_server : public detail::split_end<T, Chooser> {
  public:
-  split_edge(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
-             const shared_noise& noise = shared_noise(0))
+  split_server(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
+               const coupled_noise& noise = coupled_noise(0))
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
         tokens_(terms().look_ahead),
         probabilities_(terms().look_ahead),
@@ -322,7 +322,7 @@ class split_edge : public detail::split_end<T, Chooser> {
     return i < size() ? text_[i] : no_token;
   }
 
-  // Nothing to do: an edge waits for a draft.
+  // Nothing to do: a server waits for a draft.
   template <class Sink>
   void start(Sink&) {}
   // A connection was made; the one before it has ended with disconnected().

@@ -21,8 +21,8 @@ namespace sites {
 inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
-// dragon...: the drafts of the two sites are independent, or drawn with shared noise. The others
-// are the protocols of split.hpp.
+// dragon...: the drafts of the two sites are independent, or drawn with the Gumbel-max coupling.
+// The others are the protocols of split.hpp.
 enum class protocol : std::uint8_t { dragon, dragon_shared, dsd, dsd_block, dssd, split_shared };
 constexpr std::string_view name(protocol p) {
   constexpr std::string_view names[] = {"dragon",    "dragon-shared", "dsd",

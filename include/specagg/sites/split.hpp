@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// DSSD: the draft model runs on a device, the target model at the edge, and the verification is
+// DSSD: the draft model runs on a device, the target model at the server, and the verification is
 // split between them. Ning et al. 2025. Its authors state that the method is covered by a filed
 // patent, application number CN2025108856278.
 //
 // There are four protocols, and all of them emit exactly p:
 //                 up                               down                              residual drawn
-//    DSD          gamma x (token, row q_j)         (accepted, token)                 edge
-//    quantised    the same, rows of a few counts   (accepted, token)                 edge
+//    DSD          gamma x (token, row q_j)         (accepted, token)                 server
+//    quantised    the same, rows of a few counts   (accepted, token)                 server
 //    DSSD         gamma x (token, q_j(y_j))        (accepted, row p_j) if rejected,  device
 //                                                  (accepted, token) if not
-//    shared noise gamma tokens                     (accepted, token)                 edge
+//    coupled      gamma tokens                     (accepted, token)                 server
 // A token is accepted with probability min(1, p(y) / q(y)). (The paper prints q / p throughout,
-// which is biased.) If a row is sent, both sides use the decoded row (codec.hpp). Device and edge
+// which is biased.) If a row is sent, both sides use the decoded row (codec.hpp). Device and server
 // may have different seeds. With the same seed every protocol emits the tokens that verify_token
 // would emit.
 #pragma once
@@ -51,7 +51,7 @@ struct [[nodiscard]] downlink {
   status why = status::ok;                 // else: why no token follows the accepted ones
   std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
 };
-// tokens drawn with shared noise; a type of its own: only verify_shared may judge them
+// tokens drawn with the Gumbel-max coupling; a type of its own: only verify_shared may verify them
 struct shared_uplink {
   coupled_draft coupled = {};
   std::size_t bytes() const { return 4 * coupled.drafted.size(); }
@@ -119,7 +119,7 @@ moment draft_moment(const split_workspace<T>& work) {
 
 }  // namespace detail
 
-// For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it.
+// For DSD and quantised drafts: drafts one more token, from the row as the server will decode it.
 // work.up is what to send.
 template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
@@ -155,7 +155,7 @@ status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser)
 // The result of a round on the device, for every protocol: the token after the down.accepted ones,
 // or none if the text ended. If a row was sent, the device draws this token from the residual
 // norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list (rows/rows.hpp), for this
-// row only). It must be sent as the next uplink's correction. why: what the edge reported; or
+// row only). It must be sent as the next uplink's correction. why: what the server reported; or
 // invalid_row, invalid_parameter ... if the answer does not fit this draft.
 struct [[nodiscard]] finished {
   token_id token = no_token;
@@ -188,7 +188,7 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
 
-// ---- edge ---------------------------------------------------------------------------------------
+// ---- server -------------------------------------------------------------------------------------
 
 namespace detail {
 template <class T>
@@ -231,8 +231,8 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 }
 
 // For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
-// q_j from the decoded row. A foreign token (outside the vocabulary, or of probability 0) ends the
-// draft before it. The edge then draws the token there from p.
+// q_j from the decoded row. A token outside the support (outside the vocabulary, or of probability
+// 0) ends the draft before it. The server then draws the token there from p.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
                       split_workspace<T>& work) {
@@ -257,9 +257,10 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     });
     if (s != status::ok) return fail(s);
     const auto position = std::uint32_t(drafted.start + j);
-    detail::judgement d;
+    detail::examined d;
     if (j < g) {
-      d.e.why = detail::foreign(drafted.tokens[j], p.row.size(), double(up.probabilities[j]));
+      d.e.why =
+          detail::outside_support(drafted.tokens[j], p.row.size(), double(up.probabilities[j]));
       if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
     }
     if (j == g || d.e.why != status::ok) {
@@ -276,12 +277,12 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   }
 }
 
-// ---- shared noise -------------------------------------------------------------------------------
+// ---- Gumbel-max coupling ------------------------------------------------------------------------
 
-// Drafts one more token with the noise that the edge will use. Both ends have the seed, and no row
-// is sent.
+// Drafts one more token with the noise that the server will use. Both ends have the seed, and no
+// row is sent.
 template <class T, Distribution D>
-status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
+status draft_shared(split_workspace<T>& work, const D& distribution, const coupled_noise& noise) {
   auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
   if (const status s = row.normalise(); s != status::ok) return s;
@@ -290,7 +291,7 @@ status draft_shared(split_workspace<T>& work, const D& distribution, const share
 // Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
 // target alone.
 template <class T, class PRows>
-downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise,
+downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const coupled_noise& noise,
                        split_workspace<T>& work) {
   if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
   return detail::answer(

@@ -11,8 +11,8 @@
 SPECAGG_BEGIN
 
 // One request: what verify_token and its like take. In a batch drafts may differ in length
-// (ragged), rows in every parameter, and rules where Policy is any_of (policy/any_of.hpp).
-// `chooser` is random_streams(seed, request), whatever the request's slot in the batch; a coupled
+// (ragged), rows in every parameter, and policies where Policy is any_of (policy/any_of.hpp).
+// `chooser` is random_streams(seed, request), in any slot of the batch; a coupled
 // verifier has its noise instead, and `chooser` is not used.
 template <class QRows, class PRows, class Policy, class C>
 struct verification {
@@ -33,7 +33,7 @@ verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_accept
     -> verification<Q, P, Policy, C>;
 
 // The same for a tree of drafts: what verify_tree takes, with memory of its own (tree_scratch's
-// nodes and owed).
+// nodes and residual).
 template <class Laws, class QRows, class PRows, class Policy, class C, class T>
 struct tree_verification {
   using value_type = T;  // of the rows
@@ -47,7 +47,7 @@ struct tree_verification {
   C chooser;
   std::span<emission> out;  // one more than the tree is deep
   std::span<tree_node> nodes;
-  std::span<T> owed;
+  std::span<T> residual;
 };
 template <class L, class Q, class P, class Policy, class C, class T>
 tree_verification(draft_tree, L, Q, P, Policy, C, std::span<emission>, std::span<tree_node>,
@@ -70,7 +70,7 @@ tree_verdict verify(Request&& request, const Verifier& verifier, std::span<doubl
   using T = typename std::remove_cvref_t<Request>::value_type;
   return verifier.verify(request.tree, request.laws, request.q_rows, request.p_rows, request.policy,
                          request.chooser, request.out,
-                         tree_scratch<T>{request.nodes, request.owed, scratch});
+                         tree_scratch<T>{request.nodes, request.residual, scratch});
 }
 
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification towards any law pi: the draft is judged as a whole. It emits the same law as
+// Block verification towards any law pi: the draft is verified as a whole. It emits the same law as
 // token verification, and never accepts fewer tokens in expectation. Sun et al. 2024, Block
 // Verification Accelerates Speculative Decoding (arXiv:2403.10444), for pi = p. The proof uses only
 // one property of p: it sums to 1. Proved: proofs/block.v, `verify_block_emits_pi`,
@@ -38,7 +38,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   for (std::size_t i = 0; i < g; ++i) {
     ended = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
       if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
-      const auto d = detail::judge(rows, pi, drafted.tokens[i]);
+      const auto d = detail::examine(rows, pi, drafted.tokens[i]);
       if (d.e.why != status::ok) return d.e.why;
       if (!(d.w < infinity)) return status::undefined_target;
       if (!acceptances.empty()) acceptances[i] = detail::measure(rows, pi, d);

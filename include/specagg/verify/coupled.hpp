@@ -17,9 +17,9 @@ SPECAGG_BEGIN
 
 // Exp(1) noise E(position, token). It is the same for everyone who has the seed and the request,
 // and at all sites.
-class shared_noise {
+class coupled_noise {
  public:
-  SPECAGG_FUNCTION constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0)
+  SPECAGG_FUNCTION constexpr explicit coupled_noise(std::uint64_t seed, std::uint64_t request = 0)
       : streams_(seed, request) {}
   // The members of random_streams (random.hpp): the noise of a token; the same with its first word
   // known; the first words of 4 tokens, and of 64.
@@ -40,9 +40,9 @@ class shared_noise {
   random_streams streams_;
 };
 
-// A draft drawn by race(). It has its own type, because only coupled verification may judge it: its
-// tokens share their noise with the target's draw and with later rounds, so other verifiers may be
-// biased. Coupled verification of any other draft would accept too few tokens. Neither compiles.
+// A draft drawn by race(). It has its own type, because only coupled verification may verify it:
+// its tokens share their noise with the target's draw and with later rounds, so other verifiers may
+// be biased. Coupled verification of any other draft would accept too few tokens. Neither compiles.
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
@@ -50,14 +50,14 @@ struct coupled_draft {
   template <std::same_as<draft> Draft>
   constexpr coupled_draft(const Draft& d) : drafted(d) {
     static_assert(sizeof(Draft) == 0,
-                  "specagg: this draft was not drawn with the shared noise; token, block or match "
-                  "verification judges it");
+                  "specagg: this draft was not drawn with the coupled noise; token, block or match "
+                  "verification verifies it");
   }
   template <std::same_as<draft> Draft>
   constexpr operator Draft() const {
     static_assert(sizeof(Draft) == 0,
                   "specagg: a coupled draft shares its noise with the target; only verify_coupled "
-                  "judges it without bias");
+                  "verifies it without bias");
     return drafted;
   }
 };
@@ -75,7 +75,7 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
 namespace detail {
 
 template <class Rows, class F>
-SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const shared_noise& noise,
+SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const coupled_noise& noise,
                                         std::uint32_t position, contender last) {
   using V = vec<typename Rows::value_type, 16>;
   contender best;
@@ -118,14 +118,14 @@ SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const shar
 // weight is below its least noise times the best score so far. Such a token needs no logarithm and
 // no second word, and nearly all tokens are like that.
 template <class Rows, class F>
-SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise,
+SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const coupled_noise& noise,
                                 std::uint32_t position, contender last = {no_token, infinity}) {
   if constexpr (Walked<Rows>) return rows.walker().race(rows, f, noise, position, last);
   else return detail::race_in_order(rows, f, noise, position, last);
 }
 // Draws a coupled draft's token from a normalised row.
 template <Row R>
-token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
+token_id race(const R& row, const coupled_noise& noise, std::uint32_t position) {
   // a one-hot row: nothing else can win
   if constexpr (requires { row.token(); }) return row.token();
   else return specagg::race(row, [](auto v) { return v; }, noise, position).token;
@@ -136,7 +136,7 @@ token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
 template <class Policy, class QRows, class PRows>
 SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows,
                                         PRows&& p_rows, const Policy& policy,
-                                        const shared_noise& noise, std::span<emission> out) {
+                                        const coupled_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
   verdict result;
   if (!detail::usable(drafted, policy, out, {})) {
@@ -148,8 +148,8 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     emission e;
     result.why =
         detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-          if (j < g) e.why = detail::judge(rows, pi, drafted.tokens[j]).e.why;
-          if (e.why != status::ok) g = j;  // a foreign token
+          if (j < g) e.why = detail::examine(rows, pi, drafted.tokens[j]).e.why;
+          if (e.why != status::ok) g = j;  // a token outside the support
           if (e.why != status::ok && !drafted.bonus) return e.why;
           const double total = rows.sum(pi);
           if (!(total > 0) || !(total < infinity)) return status::undefined_target;

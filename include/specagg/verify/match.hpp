@@ -28,7 +28,7 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     if (!acceptances.empty())
       (void)detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
         const draft_acceptance o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }),
-                                 detail::judge(rows, pi, y).w};
+                                 detail::examine(rows, pi, y).w};
         if (o.of_row < infinity && o.of_token < infinity) acceptances[j] = o;
         return status::ok;
       });
@@ -36,8 +36,8 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     emission e;
     result.why =
         detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-          e.why = detail::judge(rows, pi, y).e.why;
-          if (e.why != status::ok) g = j;  // a foreign token
+          e.why = detail::examine(rows, pi, y).e.why;
+          if (e.why != status::ok) g = j;  // a token outside the support
           if (g == j && !drafted.bonus) return e.why;
           const stream use = g == j ? stream::bonus : stream::residual;
           return detail::draw_token(rows, pi, pi,

@@ -46,9 +46,9 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
         detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
           bound = true;
           if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
-          const auto d = detail::judge(rows, pi, drafted.tokens[j]);
+          const auto d = detail::examine(rows, pi, drafted.tokens[j]);
           if (!(d.w < infinity)) return status::undefined_target;
-          if (d.e.why != status::ok) g = j;  // a foreign token
+          if (d.e.why != status::ok) g = j;  // a token outside the support
           else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
           if (!decides) return status::ok;
           if (g == j && !drafted.bonus) return d.e.why;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verification of a tree of drafts towards any law pi. Every emitted token has exactly the law pi,
-// whatever the shape of the tree and however its tokens were proposed.
+// for any shape of the tree and any proposals of its tokens.
 //
 // verify_tree follows Traversal Verification (Weng et al. 2025, arXiv:2505.12398), with any law pi,
 // and with any conditional law that a child may have been drawn from. verify_tree_recursive is what
@@ -40,7 +40,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
   const tree_extent size = measure_tree(work.nodes.first(tree.size() + 1));
   if (out.size() < size.levels + 1) return result;
   result.why = status::ok;
-  state.owed_rows = size.owed_rows;
+  state.residual_rows = size.residual_rows;
   state.enter(0, 1);
   if (!state.enough_memory) {
     result.why = status::invalid_parameter;
@@ -53,10 +53,11 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 }  // namespace detail
 
 // Generalised traversal, from the leaves to the root:
-//   visit(n, a):  owed = a pi_n                                            a: the claim on n
-//     for each child (y, L):  visit(child, min(1, owed(y) / L(y)));  accepted: done
-//                             owed = (owed - L)+ / (sum (owed - L)+ + 1 - a);  a = sum owed
-//     accept n with probability a, and draw the next token from owed / a;  else n fails
+//   visit(n, a):  residual = a pi_n                                            a: the claim on n
+//     for each child (y, L):  visit(child, min(1, residual(y) / L(y)));  accepted: done
+//                             residual = (residual - L)+ / (sum (residual - L)+ + 1 - a);  a = sum
+//                             residual
+//     accept n with probability a, and draw the next token from residual / a;  else n fails
 //   visit(root, 1) always accepts.
 // Arguments:
 //   laws            a list of rows (rows/rows.hpp): laws[i] is the row that the token of node i was
@@ -68,7 +69,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //                   may be asked for up to three times, laws twice; a processed_row or softmax_row
 //                   that was normalised before costs no pass again
 // So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
-// reads the draft. A child whose law is missing is left out, as a foreign one is, and the
+// reads the draft. A child whose law is missing is left out, as one outside the support is, and the
 // emission's `why` says missing_row. Where another row that is needed is missing the accepted path
 // remains emitted, and the verdict says missing_row.
 //
@@ -88,9 +89,9 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
                              std::size_t n = 0;
                              for (;;) {
                                tree_node& here = state.node(n);
-                               double owes = 0, drawn = 1;
-                               if (const std::size_t c = state.next_child(n, owes, drawn)) {
-                                 const double claim = owes < drawn ? owes / drawn : 1;
+                               double left = 0, drawn = 1;
+                               if (const std::size_t c = state.next_child(n, left, drawn)) {
+                                 const double claim = left < drawn ? left / drawn : 1;
                                  // The type is named for nvcc, which takes no designated
                                  // initialisers in an assignment.
                                  out[here.depth] = emission{.token = state.token(c),
@@ -117,10 +118,10 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
 }
 
 // Recursive rejection, from the root to the leaves: each child (y, L) is accepted with probability
-// min(1, owed(y) / L(y)), where owed = pi at first and norm((owed - L)+) after each rejected child.
-// The same law. Where all nodes of one depth have as many children it accepted at most as many
-// tokens in expectation, in all cases that were enumerated; in ragged trees it may accept more.
-// Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
+// min(1, residual(y) / L(y)), where residual = pi at first and norm((residual - L)+) after each
+// rejected child. The same law. Where all nodes of one depth have as many children it accepted at
+// most as many tokens in expectation, in all cases that were enumerated; in ragged trees it may
+// accept more. Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
                                                     QRows&& q_rows, PRows&& p_rows,
@@ -130,16 +131,16 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
   return detail::walk_tree(
       tree, policy, laws, q_rows, p_rows, out, work, [&](auto& state, tree_verdict& result) {
         std::size_t n = 0;
-        double owes = 0, drawn = 1;
-        while (const std::size_t c = state.next_child(n, owes, drawn)) {
+        double left = 0, drawn = 1;
+        while (const std::size_t c = state.next_child(n, left, drawn)) {
           const std::uint32_t depth = state.node(c).depth;
           out[depth - 1] = emission{.token = state.token(c),
                                     .log_pi = state.node(c).log_pi,
                                     .log_p = state.node(c).log_p};
           const moment m{stream::coin, tree.start + depth - 1, tree.start,
                          draft_tree::branch(c, depth)};
-          state.write([&] { state.node(c).claim = owes < drawn ? owes / drawn : 1; });
-          if (chooser.coin(m, owes, drawn)) {
+          state.write([&] { state.node(c).claim = left < drawn ? left / drawn : 1; });
+          if (chooser.coin(m, left, drawn)) {
             state.enter(c, 1);
             n = c;
           } else if (const status s = state.settle(n, c); s != status::ok)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How several sites that race with shared noise find the token of the combined law, although no
-// site sees the rows of the others.
+// How several sites that race with the Gumbel-max coupling find the token of the combined law,
+// although no site sees the rows of the others.
 #pragma once
 #include <array>
 
@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 
 // If all sites have the same winner, it is the combined winner argmin E / F(p^1 .. p^n). This holds
 // for a unanimous combiner (policy/unanimous.hpp: mixtures, power means, geometric means with
-// weights >= 0, min, max), whatever its parameters. Proof: if i wins everywhere then p^k_j <= t_j
+// weights >= 0, min, max), for any parameters. Proof: if i wins everywhere then p^k_j <= t_j
 // p^k_i with t_j = E_j / E_i, and F preserves such inequalities (proofs/unanimous.v,
 // `unanimous_winner`). Returns no_token if the sites differ, or if the combiner is not unanimous
 // with its parameters.

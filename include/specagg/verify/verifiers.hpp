@@ -13,14 +13,14 @@
 SPECAGG_BEGIN
 
 // Whether later rounds draw their tokens with the noise that rejected drafts were drawn with: what
-// a verifier with a member `static constexpr bool shares_noise = true` says.
+// a verifier with a member `static constexpr bool is_coupled = true` says.
 template <class V>
-constexpr bool shares_noise = [] {
-  if constexpr (requires { V::shares_noise; }) return V::shares_noise;
+constexpr bool is_coupled = [] {
+  if constexpr (requires { V::is_coupled; }) return V::is_coupled;
   else return false;
 }();
 
-// How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled
+// How a round draws its drafts, and how it verifies them. A coupled draft is verified by coupled
 // verification alone. propose(): arguments and result of draw_draft (verify/verify.hpp). verify():
 // those of verify_token. reads_draft_rows(acceptances): whether verify() reads rows of the draft
 // under a policy that does not, with acceptances wanted or not.
@@ -59,9 +59,9 @@ struct match_verifier : token_verifier {
 // rejected one.
 struct coupled_verifier {
   static constexpr const char* name = "coupled";
-  static constexpr bool shares_noise = true;
+  static constexpr bool is_coupled = true;
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return false; }
-  shared_noise noise;
+  coupled_noise noise;
   template <Row R, class C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C&&, std::span<double>) const {
     return q.normalise() == status::ok ? specagg::race(q, noise, std::uint32_t(start + j))
@@ -83,11 +83,11 @@ struct coupled_verifier {
 // The verifiers of drafts that are chains; tests and benchmarks run over them.
 using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
 
-// f(verifier) for each of them, with the noise of (seed, request) where it shares noise.
+// f(verifier) for each of them, with the noise of (seed, request) where it is coupled.
 template <class F>
 constexpr void for_each_verifier(std::uint64_t seed, std::uint64_t request, F&& f) {
   const auto made = [&]<class V>(const V*) {
-    if constexpr (shares_noise<V>) return V{shared_noise(seed, request)};
+    if constexpr (is_coupled<V>) return V{coupled_noise(seed, request)};
     else return V{};
   };
   [&]<class... V>(const std::tuple<V...>*) {

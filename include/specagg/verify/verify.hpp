@@ -20,15 +20,15 @@ namespace specagg {
 //   * a no_token (-1): padding of ragged batches
 //   * an end-of-text token (there may be several of them): the first one is the last token of the
 //     draft, and the tokens after it are dropped
-//   * a foreign token: one that was not drawn from the row at its position. Its id is outside the
-//     vocabulary, or its probability in the given draft row is 0 (only checked where the verifier
-//     or the policy reads draft rows)
+//   * a token outside the support: one that was not drawn from the row at its position. Its id is
+//     outside the vocabulary, or its probability in the given draft row is 0 (only checked where
+//     the verifier or the policy reads draft rows)
 //   * an invalid draft row, for example a fully masked one: no token can have been drawn from it
 // The tokens before the end are verified as a shorter draft. If all of them are accepted, the next
 // token is drawn from pi, as after padding. Its emission says in `why` what ended the draft. So the
-// emitted law is exact in all these cases, on one condition: the tokens that are not foreign must
-// have the law q. A mask or a vocabulary map that makes some of q's tokens foreign changes q; apply
-// it to the row.
+// emitted law is exact in all these cases, on one condition: the tokens of the support must have
+// the law q. A mask or a vocabulary map that puts some of q's tokens outside the support changes q;
+// apply it to the row.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -176,8 +176,8 @@ template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
                                  F&& f) {
   if constexpr (is_any_of<Policy>) {
-    return specagg::with_rule(
-        policy, [&](const auto& rule) { return detail::with_law(rule, q_rows, p_rows, j, f); });
+    return specagg::with_chosen(
+        policy, [&](const auto& chosen) { return detail::with_law(chosen, q_rows, p_rows, j, f); });
   } else if constexpr (Misfit<misfit_of_rows<Policy, QRows, PRows>>) {
     misfit_of_rows<Policy, QRows, PRows>::say();
     return status::invalid_parameter;
@@ -205,8 +205,8 @@ template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows,
                                         std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
-    return specagg::with_rule(policy, [&](const auto& rule) {
-      return detail::with_target_law(rule, q_rows, p_rows, j, f);
+    return specagg::with_chosen(policy, [&](const auto& chosen) {
+      return detail::with_target_law(chosen, q_rows, p_rows, j, f);
     });
   } else if constexpr (reads_draft<Policy>) {
     return detail::with_law(policy, q_rows, p_rows, j, f);
@@ -239,9 +239,9 @@ struct pair_sides {
   }
 };
 
-// What is wrong with a drafted token y of probability t = q(y), or ok. It is foreign if it was not
-// drawn from its row.
-SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, double t) {
+// What is wrong with a drafted token y of probability t = q(y), or ok. It is outside the support if
+// it was not drawn from its row.
+SPECAGG_FUNCTION inline status outside_support(token_id y, std::size_t vocabulary, double t) {
   if (y < 0 || std::size_t(y) >= vocabulary) return status::token_out_of_range;
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
@@ -263,27 +263,27 @@ SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double c
 }
 
 // A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the
-// emission if it is accepted. If e.why is not ok the token is foreign, and the draft ends before
-// it.
-struct judgement {
+// emission if it is accepted. If e.why is not ok the token is outside the support, and the draft
+// ends before it.
+struct examined {
   emission e;
   double w = 0, t = 0;
 };
 template <class Sides = pair_sides, class Rows, class Pi>
-SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
-  judgement d{{.token = y, .why = foreign(y, rows.size(), 1)}, 0, 0};
+SPECAGG_FUNCTION examined examine(const Rows& rows, const Pi& pi, token_id y) {
+  examined d{{.token = y, .why = outside_support(y, rows.size(), 1)}, 0, 0};
   if (d.e.why != status::ok) return d;
   const auto seen = specagg::at(rows, std::size_t(y));
   d.w = as_double(pi(seen));
   d.t = 1;
   if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
-  d.e.why = foreign(y, rows.size(), d.t);
+  d.e.why = outside_support(y, rows.size(), d.t);
   d.e.log_pi = log(d.w);
   d.e.log_p = log(as_double(Sides::p(seen)));
   return d;
 }
 template <class Rows, class Pi>
-SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const judgement& d) {
+SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const examined& d) {
   return {acceptance_rate(rows, pi), d.w < d.t ? d.w / d.t : 1};
 }
 
@@ -309,7 +309,7 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
 
 // True with probability min(1, pi(y) / q(y)).
 template <Chooser C>
-SPECAGG_FUNCTION bool kept(const judgement& d, std::uint32_t position, std::uint32_t start,
+SPECAGG_FUNCTION bool kept(const examined& d, std::uint32_t position, std::uint32_t start,
                            C& chooser) {
   return chooser.coin({stream::coin, position, start}, d.w, d.t);
 }
@@ -326,10 +326,10 @@ SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double cla
     return status::ok;
   return detail::draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
 }
-// Accepts or replaces: decides the token of one position. If the drafted token is foreign it cannot
-// be accepted, and the token is drawn from pi.
+// Accepts or replaces: decides the token of one position. If the drafted token is outside the
+// support it cannot be accepted, and the token is drawn from pi.
 template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
-SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const judgement& d,
+SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const examined& d,
                                         std::uint32_t position, std::uint32_t start, C& chooser,
                                         std::span<double> scratch, emission& out) {
   out = d.e;
@@ -343,7 +343,7 @@ SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const ju
   return detail::draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
 }
 
-// Writes an emission behind those of the verdict, and says if it ends the text.
+// Writes an emission after those of the verdict, and says if it ends the text.
 SPECAGG_FUNCTION inline void emit(const emission& e, const end_tokens& ends,
                                   std::span<emission> out, verdict& result) {
   out[result.emitted++] = e;

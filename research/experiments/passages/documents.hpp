@@ -184,7 +184,7 @@ class context {
   }
   // n, or as many passages as there are and fit
   std::size_t fit(std::size_t n) const { return std::min(n, fit_); }
-  // Behind the first fit(n) passages.
+  // After the first fit(n) passages.
   void read(std::size_t n) {
     n = fit(n);
     if (n + 1 < ends_.size()) ends_.resize(n + 1);
@@ -285,7 +285,7 @@ inline void figure_5(const reader& reads, const corpora& documents, std::size_t 
       return sum;
     };
 
-    // A passage is read once, in whatever laws it is.
+    // A passage is read once, for any laws.
     const std::size_t room = 2 + cli::passages::length + j.tokens.size();
     auto one = reads.session(room);
     std::map<passage, std::vector<double>> read;

@@ -57,7 +57,7 @@ struct folder_of_documents {
   }
 };
 
-// Windows spread evenly over both texts, the first text's first, each behind a begin as a prompt of
+// Windows spread evenly over both texts, the first text's first, each after a begin as a prompt of
 // a program is.
 std::vector<std::vector<token_id>> windows(const cpu::tokenizer& tokenizer, std::size_t of_each,
                                            std::uint64_t seed) {

@@ -107,7 +107,7 @@ void to_probabilities(std::span<float> row) {
   for (float& x : row) x = float(std::exp(double(x) - double(sum.max)) / double(sum.total));
 }
 
-// The model's row after a prompt behind one passage, and after any answer so far. Computed once.
+// The model's row after a prompt after one passage, and after any answer so far. Computed once.
 class answering {
  public:
   answering(const reader& reads, const passage& p, std::span<const token_id> prompt,
@@ -202,12 +202,12 @@ void answers(real_lab& lab, table& out) {
       add("none", NAN, 0, exact([&](const auto& a) -> const row_of& { return none.after(a); }), 0);
     }
     const found all = search(documents.all, j.of.purpose, 2 * most_passages);
-    std::vector<std::unique_ptr<answering>> behind;
+    std::vector<std::unique_ptr<answering>> later;
     std::size_t rank = 0;  // of the first passage that has the answer
     for (const passage& p : all.passages) {
-      behind.push_back(std::make_unique<answering>(reads, p, j.prompt, j.truth));
+      later.push_back(std::make_unique<answering>(reads, p, j.prompt, j.truth));
       if (rank == 0 && reads.tokens.decode(p).find(j.of.answer) != std::string::npos)
-        rank = behind.size();
+        rank = later.size();
     }
     for (const std::size_t n : counts) {
       if (n == 0) continue;
@@ -225,7 +225,7 @@ void answers(real_lab& lab, table& out) {
           row_of mixed(reads.weights->vocab);
           for (auto d = s.begin; d < s.end; ++d) {
             const auto w = float(std::exp(scale * all.scores[d] - s.h));
-            const row_of& own = behind[d]->after(answer);
+            const row_of& own = later[d]->after(answer);
             for (std::size_t v = 0; v < mixed.size(); ++v) mixed[v] += w * own[v];
           }
           return mixed;

@@ -4,7 +4,7 @@
 #include <specagg/error.hpp>
 
 #include "../decoding.hpp"
-#include "../rules.hpp"
+#include "../policies.hpp"
 #include "reading.hpp"
 
 namespace experiments::real {
@@ -76,7 +76,7 @@ std::vector<way> ways(double temperature, bool quick) {
            [rule = s.rule, x, temperature](text& t, std::size_t n, std::vector<meter>& m,
                                            random_streams& r, decoded& d) {
              status why = status::ok;
-             with_rule(rule, x, [&]<class Policy>(const Policy& policy) {
+             with_policy(rule, x, [&]<class Policy>(const Policy& policy) {
                if constexpr (std::is_same_v<Policy, lossless> || std::is_same_v<Policy, lossy> ||
                              std::is_same_v<Policy, chow> || std::is_same_v<Policy, diff> ||
                              std::is_same_v<Policy, opt> || std::is_same_v<Policy, token_v3>)

@@ -130,7 +130,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a word that is a piece is that token for llama-bpe, whatever the merges say") {
+TEST_CASE("a word that is a piece is that token for llama-bpe, with any merges") {
   const merges by_rank = {{"b", "c"}, {"a", "b"}, {"ab", "c"}};
   for (const char* pre : {"llama-bpe", "qwen2"}) {
     const test::gguf_bytes bytes(test::small_bpe(pre, by_rank).bytes());

@@ -360,7 +360,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "texts of a cascade with the trained head: every token is the argmax of the rule's law for "
+    "texts of a cascade with the trained head: every token is the argmax of the policy's law for "
     "rows asked anew") {
   const token_v3 policy{0.3};
   const std::size_t gamma = 3;

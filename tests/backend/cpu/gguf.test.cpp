@@ -47,7 +47,7 @@ gguf_writer every_type() {
   file.numbers<std::int32_t>("ints", {});
   for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0,
                     tensor_type::q4_1, tensor_type::q8_0})
-    file.tensor(text("t", static_cast<int>(type)), {32, 3}, static_cast<std::uint32_t>(type),
+    file.tensor(joined("t", static_cast<int>(type)), {32, 3}, static_cast<std::uint32_t>(type),
                 test::encode(std::vector<int>(96, 1), type));
   file.tensor("cube", {2, 3, 4, 5}, 0, std::string(480, '\0'));
   return file;
@@ -80,7 +80,7 @@ TEST_CASE("a GGUF file reads back as it was written: every metadata type, every 
     CHECK(file.tensors().size() == 7);
     for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0,
                       tensor_type::q4_1, tensor_type::q8_0}) {
-      const auto* t = file.find_tensor(text("t", static_cast<int>(type)));
+      const auto* t = file.find_tensor(joined("t", static_cast<int>(type)));
       REQUIRE(t);
       CHECK((t->type == type && t->rows == 3 && t->cols == 32 && t->rank == 2));
       const auto expected = test::encode(std::vector<int>(96, 1), type);
@@ -166,7 +166,7 @@ TEST_CASE("metadata that mean nothing are refused") {
     file = {};
     file.integer("general.alignment", alignment);
     refuses(failure(file),
-            text("metadata general.alignment: ", alignment, " is not a power of two from 8"));
+            joined("metadata general.alignment: ", alignment, " is not a power of two from 8"));
   }
   file = {};
   file.string("general.alignment", "32");
@@ -213,8 +213,7 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(failure(bytes), "t");  // cut inside the padding or the table: either way an error
 }
 
-TEST_CASE(
-    "tensors that share a byte are refused, whatever their order in the file; neighbours are not") {
+TEST_CASE("tensors that share a byte are refused, in any order of the file; neighbours are not") {
   const auto with = [](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     gguf_writer file;
     file.tensor_at("a", {32, 2}, 8, a);  // 68 bytes

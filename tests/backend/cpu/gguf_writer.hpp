@@ -269,7 +269,7 @@ struct small_model {
     }
     put("output_norm.weight", dim, 1, tensor_type::f32);
     for (std::uint32_t i = 0; i < blocks; ++i) {
-      const auto at = specagg::cpu::text("blk.", i, ".");
+      const auto at = specagg::cpu::joined("blk.", i, ".");
       put(at + "attn_norm.weight", dim, 1, tensor_type::f32);
       put(at + "attn_q.weight", dim, dim, type);
       put(at + "attn_k.weight", dim, kv, type);

@@ -125,10 +125,10 @@ def row(ids, known):
 
 out = []
 models = json.loads((TARGET.parent / "target.reference.json").read_text())
-for text, behind in ((0, 1), (0, 3), (1, 1), (1, 5)):
+for text, after in ((0, 1), (0, 3), (1, 1), (1, 5)):
     ids = models[text % len(models)]["ids"][:24]
-    logits = row(ids, len(ids) - behind)
+    logits = row(ids, len(ids) - after)
     tokens = np.argsort(-logits, kind="stable")[:8].tolist() + [0, 1, 2, 100, 200, 400]
-    out.append({"ids": ids, "known": len(ids) - behind, "best": tokens[0], "margin": 0.04, "tokens": tokens,
+    out.append({"ids": ids, "known": len(ids) - after, "best": tokens[0], "margin": 0.04, "tokens": tokens,
                 "logits": [round(float(logits[t]), 6) for t in tokens]})
 (HERE / "target_head.reference.json").write_text(json.dumps(out, indent=1) + "\n")

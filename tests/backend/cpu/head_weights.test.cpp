@@ -81,7 +81,7 @@ TEST_CASE("a head is for one target: width, vocabulary and fingerprint") {
 }
 
 TEST_CASE(
-    "the fingerprint is that of the script that trains heads, whatever the type of the target's "
+    "the fingerprint is that of the script that trains heads, for any type of the target's "
     "matrices") {
   const auto head = test::trained_head();
   CHECK(head->target_fingerprint == fingerprint(*test::bundled("target")));

@@ -322,8 +322,8 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
     rows_of(short_one, std::span(tokens).first(4));
     CHECK(short_one.adopt(model) == status::context_full);
     CHECK(short_one.position() == 4);
-    const auto foreign = bundled("draft");
-    CHECK(llama(foreign).adopt(model) == status::invalid_parameter);
+    const auto other = bundled("draft");
+    CHECK(llama(other).adopt(model) == status::invalid_parameter);
   }
 }
 

@@ -39,7 +39,7 @@ std::vector<float> rows_of(auto& model, std::span<const specagg::token_id> token
   REQUIRE(model.extend(tokens, logits) == specagg::status::ok);
   return logits;
 }
-// Minus the log-probability, in nats, of the tokens behind the first; the model has seen none of
+// Minus the log-probability, in nats, of the tokens after the first; the model has seen none of
 // them.
 double negative_log_likelihood(auto& model, std::span<const specagg::token_id> tokens) {
   const auto logits = rows_of(model, tokens);

@@ -121,8 +121,7 @@ TEST_CASE(
   for (token_id t = 0; t < token_id(all.size()); ++t)
     CHECK((same.to(t) == t || same.to(t) == no_token));
 }
-TEST_CASE(
-    "a text in the tokens of its own tokenizer keeps its bytes, whatever is pushed and popped") {
+TEST_CASE("a text in the tokens of its own tokenizer keeps its bytes, after any push and pop") {
   std::mt19937 random(1);
   std::vector<std::string> texts(100);
   for (std::string& t : texts) t = random_bytes(random, 1 + random() % 80);

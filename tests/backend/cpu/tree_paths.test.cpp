@@ -57,8 +57,7 @@ TEST_CASE("paths of a tree, what is none, and a tree that is cut") {
 }
 
 TEST_CASE(
-    "rows of a tree have the bits of each path alone, whatever the model, the tree, the calls and "
-    "the threads") {
+    "rows of a tree have the bits of each path alone, for any model, tree, calls and threads") {
   for_each_model([](const std::shared_ptr<const llama_weights>& weights) {
     const std::size_t V = weights->vocab;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {

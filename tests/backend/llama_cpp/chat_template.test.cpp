@@ -66,8 +66,7 @@ const std::string gemma =
 }  // namespace
 
 TEST_CASE(
-    "turns are written as the template says, and what a user writes is text, whatever it spells "
-    "out") {
+    "turns are written as the template says, and what a user writes is text, in any spelling") {
   for (const std::int32_t type : {3, 4}) {  // control tokens; user-defined ones
     const test::temporary_file file(model_with(chatml, {"<|im_start|>", "<|im_end|>"}, type));
     const llama_cpp::tokenizer tokens(llama_cpp::load_model(file.path()));

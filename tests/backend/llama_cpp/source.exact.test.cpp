@@ -24,7 +24,7 @@ using test::some_tokens;
 
 namespace {
 
-// Rows of the tokens behind the first `begin`.
+// Rows of the tokens after the first `begin`.
 void check_equal_rows(const std::string& file, std::size_t exact, std::size_t count, bool flash,
                       int threads = 1, std::size_t begin = 0) {
   INFO(file << ", calls of " << exact << ", flash attention " << flash << ", threads " << threads);

@@ -13,7 +13,7 @@ namespace {
 // Wants two likely tokens and a drawn one wherever a node is reached with at least 0.1.
 struct plain_growth {
   struct children {
-    std::size_t likeliest = 0;
+    std::size_t most_likely = 0;
     bool draws = false;
   };
   struct path_record {
@@ -34,7 +34,7 @@ struct plain_growth {
 }  // namespace
 
 TEST_CASE(
-    "the children of a growing tree are the drawn one, then the likeliest, with their shares") {
+    "the children of a growing tree are the drawn one, then the most likely, with their shares") {
   const std::array<float, 4> p{0.125f, 0.5f, 0.25f, 0.125f};
   std::array<double, 8> reached{}, shares{};
   std::array<token_id, 3> tokens{};

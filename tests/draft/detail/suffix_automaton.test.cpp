@@ -72,7 +72,7 @@ TEST_CASE(
   CHECK(capped > 1000);
 }
 TEST_CASE(
-    "a suffix automaton with room for its tokens allocates nothing, whatever they are, and can be "
+    "a suffix automaton with room for its tokens allocates nothing, for any tokens, and can be "
     "cleared") {
   std::mt19937 random(2);
   for (const unsigned letters : {1u, 2u, 3u, 50u, 1000u}) {

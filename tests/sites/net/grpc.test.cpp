@@ -269,7 +269,7 @@ TEST_CASE("over gRPC the tokens of every way of split verification are the simul
     }
 }
 
-TEST_CASE("whatever is cut, nothing emitted is lost or said twice") {
+TEST_CASE("after any cut, nothing emitted is lost or said twice") {
   for (const protocol kind :
        {protocol::dragon, protocol::dragon_shared, protocol::dssd, protocol::dsd}) {
     const setting s = some_setting(80 + std::uint64_t(kind), kind, 4, 60);

@@ -136,7 +136,7 @@ TEST_CASE("a device whose model is full drafts nothing more, and the text goes o
     REQUIRE(finish(*l.site, *r.site));
     CHECK(l.site->text() == r.site->text());
     CHECK(l.site->problem().empty());
-    // With shared noise the tokens are the target's, whatever is drafted.
+    // With the Gumbel-max coupling the tokens are the target's, for any drafts.
     if (kind == protocol::split_shared) CHECK(l.site->text() == text_due(s));
   }
 }

@@ -162,7 +162,7 @@ inline running_end run(const setting& s, side at, std::uint64_t life = 1,
   using who = scheduler<net::watched_profile>;
   const who schedule{s.how, {e.profile, e.watch.get()}, terms.look_ahead, s.seed};
   const random_streams l(s.seed, terms.session, 0), r(s.seed, terms.session, 1);
-  const shared_noise noise(s.seed, terms.session);
+  const coupled_noise noise(s.seed, terms.session);
   if (terms.kind == protocol::dragon)
     make(std::make_unique<dragon_site<float, independent_drafts<>, who>>(
         terms, prompt, independent_drafts<>{l, r}, schedule));
@@ -170,7 +170,7 @@ inline running_end run(const setting& s, side at, std::uint64_t life = 1,
     make(std::make_unique<dragon_site<float, shared_drafts, who>>(terms, prompt,
                                                                   shared_drafts{noise}, schedule));
   else if (at == side::l) make(std::make_unique<split_device<float>>(terms, prompt, l, noise));
-  else make(std::make_unique<split_edge<float>>(terms, prompt, r, noise));
+  else make(std::make_unique<split_server<float>>(terms, prompt, r, noise));
   return e;
 }
 
@@ -195,7 +195,7 @@ tokens simulate(const setting& s, MakeL make_l, MakeR make_r) {
 }
 inline tokens text_due(const setting& s) {
   const random_streams l(s.seed, s.terms.session, 0), r(s.seed, s.terms.session, 1);
-  const shared_noise noise(s.seed, s.terms.session);
+  const coupled_noise noise(s.seed, s.terms.session);
   const auto dragon = [&](auto coupling) {
     using site = dragon_site<float, decltype(coupling)>;
     const auto make = [&](const hello& h) { return std::make_unique<site>(h, s.prompt, coupling); };
@@ -203,8 +203,8 @@ inline tokens text_due(const setting& s) {
   };
   if (s.terms.kind == protocol::dragon) return dragon(independent_drafts<>{l, r});
   if (s.terms.kind == protocol::dragon_shared) return dragon(shared_drafts{noise});
-  return simulate<split_device<float>, split_edge<float>>(
+  return simulate<split_device<float>, split_server<float>>(
       s,
       [&](const hello& h) { return std::make_unique<split_device<float>>(h, s.prompt, l, noise); },
-      [&](const hello& h) { return std::make_unique<split_edge<float>>(h, s.prompt, r, noise); });
+      [&](const hello& h) { return std::make_unique<split_server<float>>(h, s.prompt, r, noise); });
 }

@@ -41,7 +41,7 @@ namespace detail {
 
 // How the models of one family cut a text into words: what the patterns match, one pattern after
 // the other, are words; so is what lies between two matches. whole_words: a word that is a piece is
-// that token, whatever the merges say.
+// that token, with any merges.
 struct word_patterns {
   std::string_view name;  // tokenizer.ggml.pre
   std::array<const char*, 2> patterns;
@@ -101,7 +101,7 @@ class pattern {
                                     part.size(), from, 0, match.get(), nullptr);
       if (found == PCRE2_ERROR_NOMATCH) break;
       if (found < 0)
-        throw error("tokenizer", "", text("PCRE2 gives up on the text (its error ", found, ")"));
+        throw error("tokenizer", "", joined("PCRE2 gives up on the text (its error ", found, ")"));
       const PCRE2_SIZE *place = pcre2_get_ovector_pointer(match.get()), begin = place[0],
                        end = place[1];
       if (end == begin) break;  // no pattern matches nothing
@@ -133,7 +133,7 @@ class byte_level_bpe {
       if (known.name == name) patterns_ = &known;
     if (!patterns_)
       file.fail("tokenizer.ggml.pre",
-                text("\"", printable(name), "\" is not supported (", known_names(), " are)"));
+                joined("\"", printable(name), "\" is not supported (", known_names(), " are)"));
 #if defined(SPECAGG_PCRE2)
     std::vector<detail::pattern> compiled;
     for (const char* p : patterns_->patterns)
@@ -205,7 +205,7 @@ class byte_level_bpe {
   static std::string known_names() {
     std::string names;
     for (const detail::word_patterns& known : detail::known_words)
-      names += text(names.empty() ? "\"" : ", \"", known.name, "\"");
+      names += joined(names.empty() ? "\"" : ", \"", known.name, "\"");
     return names;
   }
   static std::uint64_t pair_of(token_id a, token_id b) {
@@ -254,12 +254,12 @@ class byte_level_bpe {
       } else if (words_.kinds[i] == kind::normal) {
         const std::string bytes = bytes_of(piece);
         if (bytes.empty())
-          words_.bad_piece(i, text("is \"", printable(piece),
-                                   "\", which is not spelled in characters of bytes"));
+          words_.bad_piece(i, joined("is \"", printable(piece),
+                                     "\", which is not spelled in characters of bytes"));
         const auto [first, is_new] = ids_.emplace(piece, id);
         if (!is_new)
-          words_.bad_piece(i,
-                           text("is \"", printable(piece), "\", as piece ", first->second, " is"));
+          words_.bad_piece(
+              i, joined("is \"", printable(piece), "\", as piece ", first->second, " is"));
         if (bytes.size() == 1) bytes_[static_cast<unsigned char>(bytes[0])] = id;
       }
     }
@@ -271,12 +271,12 @@ class byte_level_bpe {
     const auto merges = words_.file.strings("tokenizer.ggml.merges");
     if (merges.size() > vocabulary::max_size)
       words_.file.fail("tokenizer.ggml.merges",
-                       text("holds ", merges.size(), " merges (up to 2^24 are possible)"));
+                       joined("holds ", merges.size(), " merges (up to 2^24 are possible)"));
     merges_.reserve(merges.size());
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const auto bad = [&](const char* reason) {
         words_.file.fail("tokenizer.ggml.merges",
-                         text("merge ", i, ", \"", printable(merges[i]), "\", ", reason));
+                         joined("merge ", i, ", \"", printable(merges[i]), "\", ", reason));
       };
       const auto space = merges[i].find(' ');
       if (space == 0 || space == std::string_view::npos ||
@@ -328,7 +328,7 @@ class byte_level_bpe {
       const auto byte = static_cast<unsigned char>(c);
       if (bytes_[byte] == no_token)
         throw error(words_.file.name(), "tokenizer",
-                    text("the text has the byte ", byte, ", which no piece stands for"));
+                    joined("the text has the byte ", byte, ", which no piece stands for"));
       symbols.push_back(
           {bytes_[byte], symbols.empty() ? none : symbols.size() - 1, symbols.size() + 1});
     }

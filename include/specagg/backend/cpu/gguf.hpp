@@ -69,7 +69,7 @@ struct value {
 // Joins its arguments into one string. (For `"literal" + std::string` g++ 12 warns about overlaps
 // that do not exist.)
 template <class... Parts>
-std::string text(const Parts&... parts) {
+std::string joined(const Parts&... parts) {
   std::string all;
   const auto append = [&](const auto& part) {
     if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(part)>>)
@@ -116,11 +116,12 @@ struct cursor {
   std::size_t at = 0;
 
   [[noreturn]] void fail(const std::string& reason) const {
-    throw error(input, text("byte ", at), reason);
+    throw error(input, joined("byte ", at), reason);
   }
   const std::byte* take(std::uint64_t size, const char* what) {
     if (size > bytes.size() - at)
-      fail(text("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
+      fail(
+          joined("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
     const auto* from = bytes.data() + at;
     at += detail::as_size(size);
     return from;
@@ -137,7 +138,7 @@ struct cursor {
   value_type type() {
     const auto type = number<std::uint32_t>("a value's type");
     if (type > static_cast<std::uint32_t>(value_type::f64))
-      fail(text("unknown metadata type ", type, " (0 to 12 are known)"));
+      fail(joined("unknown metadata type ", type, " (0 to 12 are known)"));
     return static_cast<value_type>(type);
   }
 };
@@ -151,7 +152,7 @@ void refuse_duplicates(const std::string& input, std::vector<Item>& items, const
   const auto twin = std::adjacent_find(
       items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
   if (twin != items.end())
-    throw error(input, text(what, " ", printable(name(*twin))), "occurs twice");
+    throw error(input, joined(what, " ", printable(name(*twin))), "occurs twice");
 }
 
 template <class Item, class Name>
@@ -290,7 +291,7 @@ class gguf_file {
 
   // Throws specagg::error with the name of the file and of the metadata.
   [[noreturn]] void fail(std::string_view key, const std::string& reason) const {
-    throw error(name_, text("metadata ", printable(key)), reason);
+    throw error(name_, joined("metadata ", printable(key)), reason);
   }
 
  private:
@@ -306,21 +307,21 @@ class gguf_file {
       throw error(name_, "header", "big-endian GGUF is not supported (little-endian is)");
     if (version != 2 && version != 3)
       throw error(name_, "header",
-                  text("GGUF version ", version, " is not supported (2 and 3 are)"));
+                  joined("GGUF version ", version, " is not supported (2 and 3 are)"));
     const auto tensor_count = in.number<std::uint64_t>("the tensor count");
     const auto value_count = in.number<std::uint64_t>("the metadata count");
     // The shortest possible entry of each table. (The loops below would also stop at the end of the
     // file, but later.)
     if (value_count > bytes_.size() / 13 || tensor_count > bytes_.size() / 32)
       throw error(name_, "header",
-                  text("promises ", value_count, " metadata entries and ", tensor_count,
-                       " tensors, more than ", bytes_.size(), " bytes can hold"));
+                  joined("promises ", value_count, " metadata entries and ", tensor_count,
+                         " tensors, more than ", bytes_.size(), " bytes can hold"));
     for (std::uint64_t i = 0; i < value_count; ++i) values_.push_back(read_value(in));
     detail::refuse_duplicates(name_, values_, "metadata", [](const value& v) { return v.key; });
 
     const auto alignment = integer("general.alignment", 32);
     if (alignment < 8 || alignment > 65536 || !std::has_single_bit(alignment))
-      fail("general.alignment", text(alignment, " is not a power of two from 8 to 65536"));
+      fail("general.alignment", joined(alignment, " is not a power of two from 8 to 65536"));
     for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(in));
     const auto padding = (0 - in.at) & detail::as_size(alignment - 1);
     if (padding > bytes_.size() - in.at && tensor_count != 0)
@@ -342,12 +343,12 @@ class gguf_file {
       v.is_array = true;
       v.type = in.type();
       if (v.type == value_type::array)
-        in.fail(text("metadata ", printable(v.key), ": arrays of arrays are not supported"));
+        in.fail(joined("metadata ", printable(v.key), ": arrays of arrays are not supported"));
       count = in.number<std::uint64_t>("an array's length");
       // This check comes before any multiplication: an element takes at least one byte.
       if (count > in.bytes.size() - in.at)
-        in.fail(text("truncated: metadata ", printable(v.key), " promises ", count, " elements, ",
-                     in.bytes.size() - in.at, " bytes are left"));
+        in.fail(joined("truncated: metadata ", printable(v.key), " promises ", count, " elements, ",
+                       in.bytes.size() - in.at, " bytes are left"));
     }
     v.data = in.bytes.data() + in.at;
     v.count = detail::as_size(count);
@@ -358,9 +359,9 @@ class gguf_file {
       // multiplication could.
       const auto size = detail::value_size(v.type);
       if (v.count > (in.bytes.size() - in.at) / size)
-        in.fail(text("truncated: metadata ", printable(v.key), " promises ", v.count,
-                     " elements of ", size, " bytes, ", in.bytes.size() - in.at,
-                     " bytes are left"));
+        in.fail(joined("truncated: metadata ", printable(v.key), " promises ", v.count,
+                       " elements of ", size, " bytes, ", in.bytes.size() - in.at,
+                       " bytes are left"));
       in.take(v.count * size, "a metadata value");
     }
     return v;
@@ -370,29 +371,29 @@ class gguf_file {
     tensor t;
     t.name = in.string("a tensor's name");
     const auto bad = [&](const std::string& reason) {
-      throw error(name_, text("tensor ", printable(t.name)), reason);
+      throw error(name_, joined("tensor ", printable(t.name)), reason);
     };
     t.rank = in.number<std::uint32_t>("a tensor's rank");
-    if (t.rank < 1 || t.rank > 4) bad(text("has ", t.rank, " dimensions (1 to 4 are possible)"));
+    if (t.rank < 1 || t.rank > 4) bad(joined("has ", t.rank, " dimensions (1 to 4 are possible)"));
     std::array<std::uint64_t, 4> shape = {1, 1, 1, 1};
     std::uint64_t elements = 1;
     for (unsigned d = 0; d < t.rank; ++d) {
       shape[d] = in.number<std::uint64_t>("a tensor's dimension");
-      if (shape[d] == 0) bad(text("dimension ", d, " is 0"));
+      if (shape[d] == 0) bad(joined("dimension ", d, " is 0"));
       // so that bytes and strides fit too
       if (shape[d] > std::numeric_limits<std::int64_t>::max() / elements / 4)
-        bad(text("dimension ", d, " is ", shape[d], ": the size overflows"));
+        bad(joined("dimension ", d, " is ", shape[d], ": the size overflows"));
       elements *= shape[d];
     }
     const auto type = in.number<std::uint32_t>("a tensor's type");
     t.type = static_cast<tensor_type>(type);
     if (t.type != tensor_type::f32 && t.type != tensor_type::f16 && t.type != tensor_type::bf16 &&
         block_bytes(t.type) == 0)
-      bad(text("type ", detail::tensor_type_name(type),
-               " is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)"));
+      bad(joined("type ", detail::tensor_type_name(type),
+                 " is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)"));
     if (block_bytes(t.type) > 0 && shape[0] % quantised_block != 0)
-      bad(text(detail::tensor_type_name(type), " rows of ", shape[0],
-               " elements (a multiple of 32 is needed)"));
+      bad(joined(detail::tensor_type_name(type), " rows of ", shape[0],
+                 " elements (a multiple of 32 is needed)"));
     t.cols = detail::as_size(shape[0]);
     t.rows = detail::as_size(shape[1] * shape[2] * shape[3]);
     t.outer = detail::as_size(shape[2] * shape[3]);
@@ -402,15 +403,15 @@ class gguf_file {
 
   void place(tensor& t, std::uint64_t offset, std::size_t start, std::uint64_t alignment) const {
     const auto bad = [&](const std::string& reason) {
-      throw error(name_, text("tensor ", printable(t.name)), reason);
+      throw error(name_, joined("tensor ", printable(t.name)), reason);
     };
     if (offset % alignment != 0)
-      bad(text("offset ", offset, " is not a multiple of the alignment ", alignment));
+      bad(joined("offset ", offset, " is not a multiple of the alignment ", alignment));
     const auto bytes = bytes_of(t);  // fits: at most 4 bytes for each of 2^61 elements
     const auto left = bytes_.size() - start;
     if (offset > left || bytes > left - offset)
-      bad(text("takes ", bytes, " bytes at offset ", offset, ", the file has ", left,
-               " bytes of tensor data"));
+      bad(joined("takes ", bytes, " bytes at offset ", offset, ", the file has ", left,
+                 " bytes of tensor data"));
     t.data = bytes_.data() + start + offset;
   }
 
@@ -419,19 +420,19 @@ class gguf_file {
               [](const tensor& a, const tensor& b) { return a.data < b.data; });
     for (std::size_t i = 1; i < tensors_.size(); ++i)
       if (const auto& before = tensors_[i - 1]; before.data + bytes_of(before) > tensors_[i].data)
-        throw error(name_, text("tensor ", printable(tensors_[i].name)),
-                    text("overlaps tensor ", printable(before.name)));
+        throw error(name_, joined("tensor ", printable(tensors_[i].name)),
+                    joined("overlaps tensor ", printable(before.name)));
   }
 
   [[noreturn]] void wrong_type(std::string_view key, const value* v, const char* wanted) const {
-    if (!v) fail(key, text("is missing (", wanted, " is needed)"));
-    fail(key, text("is ", v->is_array ? "an array of " : "", detail::value_type_name(v->type), " (",
-                   wanted, " is needed)"));
+    if (!v) fail(key, joined("is missing (", wanted, " is needed)"));
+    fail(key, joined("is ", v->is_array ? "an array of " : "", detail::value_type_name(v->type),
+                     " (", wanted, " is needed)"));
   }
   const value& array(std::string_view key, value_type type) const {
     const auto* v = find(key);
     if (!v || !v->is_array || v->type != type)
-      wrong_type(key, v, text("an array of ", detail::value_type_name(type)).c_str());
+      wrong_type(key, v, joined("an array of ", detail::value_type_name(type)).c_str());
     return *v;
   }
 

@@ -55,12 +55,12 @@ struct head_weights : layer_weights {
     auto to = file.numbers<std::int32_t>("specagg-head.d2t");
     if (to.size() != vocab)
       file.fail("specagg-head.d2t",
-                text("has ", to.size(), " numbers, output.weight ", vocab, " rows"));
+                joined("has ", to.size(), " numbers, output.weight ", vocab, " rows"));
     for (std::size_t d = 0; d < to.size(); ++d) {
       const auto t = std::int64_t{to[d]} + static_cast<std::int64_t>(d);
       if (t < 0 || t >= static_cast<std::int64_t>(target_vocab))
-        file.fail("specagg-head.d2t",
-                  text("maps token ", d, " to ", t, " (the target has ", target_vocab, " tokens)"));
+        file.fail("specagg-head.d2t", joined("maps token ", d, " to ", t, " (the target has ",
+                                             target_vocab, " tokens)"));
       to[d] = static_cast<token_id>(t);
     }
     if (make_vocabulary_map(to, target_vocab, map) != status::ok)
@@ -70,13 +70,14 @@ struct head_weights : layer_weights {
   // Throws specagg::error if the head was made for another target.
   void check_target(const llama_weights& target) const {
     const auto refuse = [&](const std::string& why) {
-      throw error(file.name(), "",
-                  text("is a draft head for another target than ", target.file.name(), ": ", why));
+      throw error(
+          file.name(), "",
+          joined("is a draft head for another target than ", target.file.name(), ": ", why));
     };
     if (dim != target.dim)
-      refuse(text("its hidden states have ", dim, " numbers, the target's ", target.dim));
+      refuse(joined("its hidden states have ", dim, " numbers, the target's ", target.dim));
     if (map.target_size() != target.vocab)
-      refuse(text("it knows ", map.target_size(), " tokens, the target has ", target.vocab));
+      refuse(joined("it knows ", map.target_size(), " tokens, the target has ", target.vocab));
     if (target_fingerprint != fingerprint(target)) refuse("the final norm's weights differ");
   }
 };

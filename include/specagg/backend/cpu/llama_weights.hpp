@@ -57,8 +57,8 @@ struct layer_weights {
     const auto architecture = file.string("general.architecture");
     if (architecture != name)
       file.fail("general.architecture",
-                text("\"", printable(architecture), "\" is not supported (\"", name, "\" is)"));
-    const auto key = [&](const char* rest) { return text(name, ".", rest); };
+                joined("\"", printable(architecture), "\" is not supported (\"", name, "\" is)"));
+    const auto key = [&](const char* rest) { return joined(name, ".", rest); };
     context = size(key("context_length"), 1 << 24);
     dim = size(key("embedding_length"), 1 << 20);
     ffn = size(key("feed_forward_length"), 1 << 22);
@@ -67,19 +67,20 @@ struct layer_weights {
     blocks_ = size(key("block_count"), 1 << 14);
     if (heads % kv_heads != 0)
       file.fail(key("attention.head_count_kv"),
-                text(kv_heads, " does not divide ", heads, " heads"));
+                joined(kv_heads, " does not divide ", heads, " heads"));
     if (!file.find(key("attention.key_length")) && dim % heads != 0)
-      file.fail(key("attention.head_count"), text(heads, " does not divide ", dim, " dimensions"));
+      file.fail(key("attention.head_count"),
+                joined(heads, " does not divide ", dim, " dimensions"));
     head_dim = size(key("attention.key_length"), 1 << 14, dim / heads);
     if (size(key("attention.value_length"), 1 << 14, head_dim) != head_dim)
       file.fail(key("attention.value_length"),
                 "differs from the length of keys, which is not supported");
     const auto rotated = size(key("rope.dimension_count"), head_dim, head_dim);
-    if (rotated % 2 != 0) file.fail(key("rope.dimension_count"), text(rotated, " is odd"));
+    if (rotated % 2 != 0) file.fail(key("rope.dimension_count"), joined(rotated, " is odd"));
     const auto scaling = file.string(key("rope.scaling.type"), "none");
     if (scaling != "none")
       file.fail(key("rope.scaling.type"),
-                text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+                joined("\"", printable(scaling), "\" is not supported (\"none\" is)"));
     if (file.integer(key("expert_count"), 0) != 0)
       file.fail(key("expert_count"), "mixtures of experts are not supported");
     const auto base = file.real(key("rope.freq_base"), 10000);
@@ -96,7 +97,7 @@ struct layer_weights {
   std::size_t size(const std::string& key, std::uint64_t most,
                    std::optional<std::uint64_t> otherwise = {}) const {
     const auto n = file.integer(key, otherwise);
-    if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
+    if (n < 1 || n > most) file.fail(key, joined("is ", n, " (1 to ", most, " are possible)"));
     return static_cast<std::size_t>(n);
   }
   // How many rows a tensor has that is a list of tokens: at most as many as there are token ids. 0:
@@ -104,16 +105,16 @@ struct layer_weights {
   std::size_t tokens_of(const char* name) const {
     const auto* t = file.find_tensor(name);
     if (t && t->rows > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
-      throw error(file.name(), text("tensor ", name), "has more rows than there are token ids");
+      throw error(file.name(), joined("tensor ", name), "has more rows than there are token ids");
     return t ? t->rows : 0;
   }
   tensor take(const std::string& name, std::size_t rows, std::size_t cols, bool vector = false) {
     const auto* t = file.find_tensor(name);
-    if (!t) throw error(file.name(), text("tensor ", name), "is missing");
+    if (!t) throw error(file.name(), joined("tensor ", name), "is missing");
     if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
-      throw error(
-          file.name(), text("tensor ", name),
-          text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
+      throw error(file.name(), joined("tensor ", name),
+                  joined("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ",
+                         rows, ")"));
     used_[static_cast<std::size_t>(t - file.tensors().data())] = true;
     return *t;
   }
@@ -145,16 +146,16 @@ struct layer_weights {
     output_norm = take_norm("output_norm.weight");
     for (std::size_t i = 0; i < blocks_; ++i) {
       const auto multiplied = [&](const char* name, std::size_t rows, std::size_t cols) {
-        return take_matrix(text("blk.", i, ".", name), rows, cols, repack, progress);
+        return take_matrix(joined("blk.", i, ".", name), rows, cols, repack, progress);
       };
       const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
       layer l;
-      l.attention_norm = take_norm(text("blk.", i, ".attn_norm.weight"));
+      l.attention_norm = take_norm(joined("blk.", i, ".attn_norm.weight"));
       l.q = multiplied("attn_q.weight", width, dim);
       l.k = multiplied("attn_k.weight", kv_width, dim);
       l.v = multiplied("attn_v.weight", kv_width, dim);
       l.output = multiplied("attn_output.weight", dim, width);
-      l.ffn_norm = take_norm(text("blk.", i, ".ffn_norm.weight"));
+      l.ffn_norm = take_norm(joined("blk.", i, ".ffn_norm.weight"));
       l.gate = multiplied("ffn_gate.weight", ffn, dim);
       l.up = multiplied("ffn_up.weight", ffn, dim);
       l.down = multiplied("ffn_down.weight", dim, ffn);
@@ -165,9 +166,9 @@ struct layer_weights {
     if (static_cast<std::size_t>(unknown) < used_.size())
       throw error(
           file.name(),
-          text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
-          text("is not supported (a ", model, " of ", layers.size(),
-               " blocks without biases has none)"));
+          joined("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
+          joined("is not supported (a ", model, " of ", layers.size(),
+                 " blocks without biases has none)"));
   }
 
  private:
@@ -184,7 +185,7 @@ struct layer_weights {
   const auto look_at = [&](const matrix& m) {
     if (block_bytes(m.type) == 0) return;
     if (!m.strips)
-      throw error(w.file.name(), text("tensor ", printable(m.name)),
+      throw error(w.file.name(), joined("tensor ", printable(m.name)),
                   "was not repacked for the CPU");
     cols = std::max(cols, m.cols);
   };
@@ -212,10 +213,11 @@ struct llama_weights : layer_weights {
     embedding = tied ? output : matrix{take("token_embd.weight", vocab, dim), nullptr};
     take_layers("Llama model", repack, progress);
     if (file.integer("llama.vocab_size", vocab) != vocab)
-      file.fail("llama.vocab_size", text("differs from the ", vocab, " rows of token_embd.weight"));
+      file.fail("llama.vocab_size",
+                joined("differs from the ", vocab, " rows of token_embd.weight"));
     if (const auto* tokens = file.find("tokenizer.ggml.tokens"); tokens && tokens->count != vocab)
       file.fail("tokenizer.ggml.tokens",
-                text("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
+                joined("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
   }
 };
 
@@ -277,8 +279,8 @@ inline constexpr std::size_t tokens_at_a_time = 48;
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   const double bytes = session_bytes(w, capacity);
   if (bytes > std::max(64 * static_cast<double>(w.file.size()), 0x1p24))
-    throw error(w.file.name(), text("context of ", capacity, " tokens"),
-                text("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));
+    throw error(w.file.name(), joined("context of ", capacity, " tokens"),
+                joined("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));
   return capacity;
 }
 

@@ -36,7 +36,7 @@ class sentencepiece {
     scores_ = file.numbers<float>("tokenizer.ggml.scores");
     if (scores_.size() != words_.size())
       file.fail("tokenizer.ggml.scores",
-                text(scores_.size(), " scores for ", words_.size(), " pieces"));
+                joined(scores_.size(), " scores for ", words_.size(), " pieces"));
     bytes_.fill(no_token);
     ids_.reserve(words_.size());
     std::vector<token_id> users;
@@ -47,8 +47,8 @@ class sentencepiece {
       if (words_.kinds[i] == kind::byte) {
         const int value = byte_value(piece);
         if (value < 0)
-          words_.bad_piece(i, text("is of type byte but spelled \"", printable(piece),
-                                   "\" (\"<0x00>\" to \"<0xFF>\" are possible)"));
+          words_.bad_piece(i, joined("is of type byte but spelled \"", printable(piece),
+                                     "\" (\"<0x00>\" to \"<0xFF>\" are possible)"));
         if (bytes_[static_cast<std::size_t>(value)] == no_token)
           bytes_[static_cast<std::size_t>(value)] = id;
       } else if (words_.kinds[i] == kind::normal || words_.kinds[i] == kind::user) {

@@ -84,9 +84,9 @@ class tokenizer {
     if (model == "llama") return sentencepiece(file);
     if (model == "gpt2") return byte_level_bpe(file);
     file.fail("tokenizer.ggml.model",
-              text("\"", printable(model),
-                   "\" is not supported (\"llama\", SentencePiece BPE, and \"gpt2\", "
-                   "byte-level BPE, are)"));
+              joined("\"", printable(model),
+                     "\" is not supported (\"llama\", SentencePiece BPE, and \"gpt2\", "
+                     "byte-level BPE, are)"));
   }
   const vocabulary& words() const {
     return std::visit([](const auto& m) -> const vocabulary& { return m.words(); }, model_);

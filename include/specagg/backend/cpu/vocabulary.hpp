@@ -40,18 +40,19 @@ struct vocabulary {
     const auto types = file.numbers<std::int32_t>("tokenizer.ggml.token_type");
     const auto count = pieces.size();
     if (count == 0 || count > max_size)
-      file.fail("tokenizer.ggml.tokens", text("holds ", count, " pieces (1 to 2^24 are possible)"));
+      file.fail("tokenizer.ggml.tokens",
+                joined("holds ", count, " pieces (1 to 2^24 are possible)"));
     if (types.size() != count)
-      file.fail("tokenizer.ggml.token_type", text(types.size(), " types for ", count, " pieces"));
+      file.fail("tokenizer.ggml.token_type", joined(types.size(), " types for ", count, " pieces"));
     for (std::size_t i = 0; i < count; ++i) {
       if (types[i] < 1 || types[i] > 6)
-        bad_piece(i, text("has the unknown type ", types[i], " (1 to 6 are known)"));
+        bad_piece(i, joined("has the unknown type ", types[i], " (1 to 6 are known)"));
       kinds.push_back(static_cast<kind>(types[i]));
     }
     const auto special = [&](std::string_view key) {
       if (!file.find(key)) return no_token;
       const auto id = file.integer(key);
-      if (id >= count) file.fail(key, text(id, " is not a token (there are ", count, ")"));
+      if (id >= count) file.fail(key, joined(id, " is not a token (there are ", count, ")"));
       return static_cast<token_id>(id);
     };
     bos = special("tokenizer.ggml.bos_token_id");
@@ -72,7 +73,7 @@ struct vocabulary {
 
   // Throw specagg::error: piece i is wrong; a text is longer than max_text.
   [[noreturn]] void bad_piece(std::size_t i, const std::string& reason) const {
-    file.fail("tokenizer.ggml.tokens", text("piece ", i, " ", reason));
+    file.fail("tokenizer.ggml.tokens", joined("piece ", i, " ", reason));
   }
   void check_length(std::string_view encoded) const {
     if (encoded.size() > max_text)

@@ -4,9 +4,9 @@
 //
 // Policies and verifiers are the library's own code (policy/, verify/). Every thread runs it, and
 // all threads take the same branches. Reductions, weights, draws and races are computed by all
-// threads together, in the order of kernel/reduce.hpp. So the bits are those of the CPU, whatever
-// the number of thread blocks. 16 threads process a block of 1024 tokens, four tokens per load:
-// thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
+// threads together, in the order of kernel/reduce.hpp. So the bits are those of the CPU for any
+// number of thread blocks. 16 threads process a block of 1024 tokens, four tokens per load: thread
+// t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -185,7 +185,7 @@ class collective {
     const int n = lanes_at(count, k);
     V x(0);
     if (n > 0)
-      x = specagg::detail::reducer<specagg::detail::add, V>::keep(
+      x = specagg::detail::reducer<specagg::detail::add, V>::masked(
           w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
     x.store(shared_->weight + k);
     x = x + detail::other(x, 2);
@@ -219,7 +219,7 @@ class collective {
   }
   // The order of contenders is total, so they may be compared in any order.
   template <class Rows, class F>
-  __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise,
+  __device__ contender race(const Rows& rows, const F& f, const coupled_noise& noise,
                             std::uint32_t position, contender last) {
     using V = vec<float, 4>;
     contender best;
@@ -410,7 +410,7 @@ class collective {
 #pragma unroll 4
       for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
         const int n = lanes_at(count, k);
-        a = R::apply(a, n == 4 ? term(k, 4) : R::keep(term(k, n), n));
+        a = R::apply(a, n == 4 ? term(k, 4) : R::masked(term(k, n), n));
       }
       return detail::across_group<Op>(a);
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations of the Llama forward between its matrix products, for up to `tile` tokens at once.
-// Every kernel computes a token in the same way, whatever the other tokens are. Threads of tokens
+// Every kernel computes a token in the same way, beside any other tokens. Threads of tokens
 // that do not exist return at once, so one graph of launches works for steps of any number of
 // tokens.
 //

@@ -38,8 +38,8 @@ class llama_weights {
     const auto& h = *host_;
     if (h.head_dim > llama_kernels::most_head_dim)
       h.file.fail("llama.attention.key_length",
-                  cpu::text("is ", h.head_dim, " (the CUDA backend takes at most ",
-                            llama_kernels::most_head_dim, ")"));
+                  cpu::joined("is ", h.head_dim, " (the CUDA backend takes at most ",
+                              llama_kernels::most_head_dim, ")"));
     each_matrix([&](std::byte*&, std::initializer_list<const cpu::tensor*> parts) {
       for (const auto* t : parts) brain_ |= t->type == cpu::tensor_type::bf16;
     });
@@ -133,7 +133,7 @@ class llama_weights {
           brain_ ? llama_kernels::rounded<bf16>(x).bits : llama_kernels::rounded<f16>(x).bits;
       *to++ = h;
       if (std::isfinite(x) && (h & 0x7fffu) == (brain_ ? 0x7f80u : 0x7c00u))
-        throw error(host_->file.name(), cpu::text("tensor ", printable(t.name)),
+        throw error(host_->file.name(), cpu::joined("tensor ", printable(t.name)),
                     "has a number beyond those of 16-bit floats");
     }
   }

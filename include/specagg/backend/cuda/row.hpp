@@ -22,7 +22,7 @@ __device__ inline void prefetch_line(const char* at) {
 
 // The result of one read of a row.
 struct row_facts {
-  softmax_factors<float> tempered, confidence;
+  softmax_factors<float> sampled, confidence;
   std::size_t token;  // at temperature 0: the token with probability 1
   bool greedy;
   status why;
@@ -68,9 +68,9 @@ struct raw_row {
   }
 };
 
-// Reads a row once (at temperature 0 one block of it twice). confidence: its untempered view is
-// wanted too. That needs a second read if the temperature is neither 1 nor 0. The leader gets the
-// facts.
+// Reads a row once (at temperature 0 one block of it twice). confidence: its view at temperature 1
+// is wanted too. That needs a second read if the temperature is neither 1 nor 0. The leader gets
+// the facts.
 template <class S, bool Whole>
 __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
                               collective<Whole>& together) {
@@ -93,15 +93,15 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
   const auto sum = together.sum_exponentials(row.size, facts.greedy ? 1 : temperature, open);
   if (!(sum.total > 0)) facts.why = status::invalid_row;
   if (facts.greedy) facts.token = together.first_largest(row.size, open);
-  else if (together.leads()) facts.tempered = {sum.max, temperature, sum.total};
+  else if (together.leads()) facts.sampled = {sum.max, temperature, sum.total};
   if (!confidence) return facts;
   if (facts.greedy || temperature == 1) {
     if (together.leads()) facts.confidence = {sum.max, 1, sum.total};
   } else {
     together.synchronise();  // the leader has read what the next sum overwrites
-    const auto untempered = together.sum_exponentials(row.size, 1, open);
-    if (!(untempered.total > 0)) facts.why = status::invalid_row;
-    if (together.leads()) facts.confidence = {untempered.max, 1, untempered.total};
+    const auto at_temperature_1 = together.sum_exponentials(row.size, 1, open);
+    if (!(at_temperature_1.total > 0)) facts.why = status::invalid_row;
+    if (together.leads()) facts.confidence = {at_temperature_1.max, 1, at_temperature_1.total};
   }
   return facts;
 }
@@ -122,7 +122,7 @@ class device_row {
   }
   __device__ status normalise(bool confidence = false) {
     if (facts_->why != status::ok) return facts_->why;
-    tempered_ = facts_->tempered;
+    sampled_ = facts_->sampled;
     token_ = facts_->token;
     greedy_ = float(facts_->greedy);
     if (confidence) confidence_ = facts_->confidence;
@@ -135,7 +135,7 @@ class device_row {
     template <class V>
     __device__ V operator()(std::size_t k, int n) const {
       // Computes both, without a branch, so that several loads are in flight at once.
-      const V x = row.tempered_(row.row_.template at<V>(begin + k, n) - V(row.tempered_.max));
+      const V x = row.sampled_(row.row_.template at<V>(begin + k, n) - V(row.sampled_.max));
       const V one =
           select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
       return select(V(row.greedy_) == V(1), one, x);
@@ -151,7 +151,7 @@ class device_row {
   raw_row<S, Whole> row_;
   const row_facts* facts_;
   cuda::collective<Whole>* together_;
-  softmax_factors<float> tempered_, confidence_;
+  softmax_factors<float> sampled_, confidence_;
   std::size_t token_ = 0;
   float greedy_ = 0;
 };

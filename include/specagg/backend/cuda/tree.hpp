@@ -132,7 +132,7 @@ inline __device__ bool siblings_together(const draft_tree& tree) {
 template <bool Whole, class S, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 2)
     verify_trees(tree_batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows,
-                 const row_facts* facts, float* owed, tree_outcome out) {
+                 const row_facts* facts, float* residual, tree_outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   alignas(16) __shared__ unsigned char node_memory[sizeof(tree_node) * (most_in_tree + 1)];
   __shared__ float scales[most_in_tree + 1];
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(threads, 2)
   const std::span<tree_node> nodes(reinterpret_cast<tree_node*>(node_memory), b.most + 1);
   const std::size_t r = cluster_number(together), V = b.vocabulary;
   facts += r * (draft_rows + b.most + 1);
-  owed += r * b.levels * V;
+  residual += r * b.levels * V;
   const draft_tree tree = tree_of(b, r);
   together.once([&] {
     for (float& scale : scales) scale = 0;
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(threads, 2)
     return device_row(target_row<Whole>(b, r, n), facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
-    // Rules that do not read the draft ask for no row of it. Then there may be none, and none is
+    // Policies that do not read the draft ask for no row of it. Then there may be none, and none is
     // made.
     return device_row(draft_row<Whole>(b, r, n), facts[n], together);
   };
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(threads, 2)
         tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,
         std::span(emissions, b.levels + 1),
-        tree_scratch<float, collective<Whole>&>{nodes, {owed, b.levels * V}, sums, together});
+        tree_scratch<float, collective<Whole>&>{nodes, {residual, b.levels * V}, sums, together});
   if (!together.leads()) return;
   out.verdicts[r] = v;
   for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.levels + 1) + i] = emissions[i];
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 template <class S>
-std::size_t owed_bytes(const tree_batch<S>& b) {
+std::size_t residual_bytes(const tree_batch<S>& b) {
   return (b.requests * b.levels * b.vocabulary * sizeof(float) + 15) / 16 * 16;
 }
 
@@ -200,7 +200,7 @@ std::size_t owed_bytes(const tree_batch<S>& b) {
 template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_tree_rows(const tree_batch<S>& b, const Policies& policies,
                              const Verifier& verifier, const tree_outcome& out,
-                             std::size_t draft_rows, float* owed, row_facts* facts,
+                             std::size_t draft_rows, float* residual, row_facts* facts,
                              cudaStream_t stream) {
   using Policy = policy_of<Policies>;
   const auto e = launch<normalise_tree_rows<Whole, S>>(
@@ -209,16 +209,16 @@ cudaError_t verify_tree_rows(const tree_batch<S>& b, const Policies& policies,
   if (e != cudaSuccess) return e;
   return launch<verify_trees<Whole, S, Policies, Verifier>>(
       b.requests, 1, b.vocabulary, stream, b, policies, verifier, draft_rows,
-      static_cast<const row_facts*>(facts), owed, out);
+      static_cast<const row_facts*>(facts), residual, out);
 }
 
 }  // namespace detail
 
-// Bytes of device memory that verify_trees() needs: V floats for each level of each tree (what
-// nodes owe), and the facts of rows. It must be aligned to 16.
+// Bytes of device memory that verify_trees() needs: V floats for each level of each tree (what is
+// left of nodes), and the facts of rows. It must be aligned to 16.
 template <class S>
 [[nodiscard]] std::size_t verify_trees_storage(const tree_batch<S>& b) {
-  return detail::owed_bytes(b) + b.requests * (2 * b.most + 2) * sizeof(row_facts);
+  return detail::residual_bytes(b) + b.requests * (2 * b.most + 2) * sizeof(row_facts);
 }
 
 // Verifies a batch of trees on `stream`: two launches. No synchronisation, no allocation; can be
@@ -243,7 +243,7 @@ template <class S, class Policies, class Verifier>
                   "specagg: one policy for all requests, or a device pointer to one for each");
 #if defined(__CUDACC__)
     static_assert(!is_any_of<Policy>,
-                  "specagg: no rule chosen at run time (any_of) runs on a device");
+                  "specagg: no policy chosen at run time (any_of) runs on a device");
 #endif
     const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
     if constexpr (std::is_pointer_v<Policies>)
@@ -256,12 +256,12 @@ template <class S, class Policies, class Verifier>
     const bool whole = detail::rows_in_fours(b, reads);
     // node `most` has no children
     const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    auto* owed = static_cast<float*>(storage);
+    auto* residual = static_cast<float*>(storage);
     auto* facts =
-        reinterpret_cast<row_facts*>(static_cast<std::byte*>(storage) + detail::owed_bytes(b));
-    return whole ? detail::verify_tree_rows<true>(b, policies, verifier, out, draft_rows, owed,
+        reinterpret_cast<row_facts*>(static_cast<std::byte*>(storage) + detail::residual_bytes(b));
+    return whole ? detail::verify_tree_rows<true>(b, policies, verifier, out, draft_rows, residual,
                                                   facts, stream)
-                 : detail::verify_tree_rows<false>(b, policies, verifier, out, draft_rows, owed,
+                 : detail::verify_tree_rows<false>(b, policies, verifier, out, draft_rows, residual,
                                                    facts, stream);
   }
 }

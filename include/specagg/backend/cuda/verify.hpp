@@ -58,12 +58,12 @@ struct outcome {
 
 // Coupled verification with the noise of (seed, request).
 struct coupled {
-  static constexpr bool shares_noise = true;
+  static constexpr bool is_coupled = true;
   static constexpr bool reads_draft_rows(bool acceptances) {
     return coupled_verifier::reads_draft_rows(acceptances);
   }
   __device__ coupled_verifier operator()(std::uint64_t seed, std::uint64_t request) const {
-    return {shared_noise(seed, request)};
+    return {coupled_noise(seed, request)};
   }
 };
 
@@ -337,7 +337,7 @@ template <class S, class Policies, class Verifier>
                   "specagg: one policy for all requests, or a device pointer to one for each");
 #if defined(__CUDACC__)
     static_assert(!is_any_of<Policy>,
-                  "specagg: no rule chosen at run time (any_of) runs on a device");
+                  "specagg: no policy chosen at run time (any_of) runs on a device");
 #endif
     const bool reads =
         (b.most > 0 || reads_draft<Policy>) &&

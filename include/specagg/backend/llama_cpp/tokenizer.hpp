@@ -33,8 +33,8 @@ class tokenizer {
   std::size_t size() const { return static_cast<std::size_t>(llama_vocab_n_tokens(vocab_)); }
   token_id bos() const { return llama_vocab_bos(vocab_); }  // no_token if the model has none
   token_id eos() const { return llama_vocab_eos(vocab_); }
-  // The tokens that end a text: end of text, end of turn, and whatever else libllama knows to end a
-  // generation.
+  // The tokens that end a text: end of text, end of turn, and anything else that libllama knows to
+  // end a generation.
   [[nodiscard]] std::vector<token_id> end_of_generation() const {
     std::vector<token_id> ends;
     for (token_id t = 0; t < llama_vocab_n_tokens(vocab_); ++t)
@@ -68,7 +68,7 @@ class tokenizer {
     if (adds_space_) {
       for (const std::string before : {"\n", "\x01"}) {
         tokens = run(before + std::string(text), false, false);
-        const std::size_t count = ends_behind(tokens, before);
+        const std::size_t count = ends_after(tokens, before);
         tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
         if (count > 0) break;
       }
@@ -150,7 +150,7 @@ class tokenizer {
     }
   }
   // How many tokens make up `bytes`, or a space and `bytes`; 0: a token reaches beyond.
-  std::size_t ends_behind(const std::vector<token_id>& tokens, std::string_view bytes) const {
+  std::size_t ends_after(const std::vector<token_id>& tokens, std::string_view bytes) const {
     std::string so_far;
     for (std::size_t i = 0; i < tokens.size() && so_far.size() <= bytes.size(); ++i) {
       so_far += piece(tokens[i]);

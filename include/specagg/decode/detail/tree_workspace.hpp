@@ -56,7 +56,7 @@ struct tree_workspace {
   // What one call of a model appends.
   std::vector<token_id> call_tokens = std::vector<token_id>(nodes + depth + 1);
   std::vector<std::uint32_t> call_parents = std::vector<std::uint32_t>(nodes + depth + 1);
-  std::vector<typename row::value_type> owed =
+  std::vector<typename row::value_type> residual =
       std::vector<typename row::value_type>(std::max<std::size_t>(depth, 1) * vocabulary);
   std::vector<emission> emissions = std::vector<emission>(depth + 1);
   std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary));
@@ -116,9 +116,9 @@ struct tree_reader {
       for (std::size_t i = nodes.size(); i > chain; n = work.parents[n - 1])
         nodes[--i] = std::uint32_t(n + chain);
       if (model.keep_path(nodes) == status::ok) return status::ok;
-      return specagg::keep(text_size - chain, model);  // it reads the path again
+      return specagg::rollback(text_size - chain, model);  // it reads the path again
     } else {
-      return specagg::keep(text_size, model);
+      return specagg::rollback(text_size, model);
     }
   }
 

@@ -27,25 +27,25 @@ struct growing_tree {
     return growth.worth_level(std::accumulate(reached.begin() + std::ptrdiff_t(first),
                                               reached.begin() + std::ptrdiff_t(end), 0.0));
   }
-  // Proposes up to `most` children of a node, as the nodes first, first + 1, ...: the likeliest
+  // Proposes up to `most` children of a node, as the nodes first, first + 1, ...: the most likely
   // tokens, and before them one drawn from the rest where that is worth it. Returns how many.
   //   row                    after the node. Without temperature it has one token alone: then the
-  //                          shares are of the untempered row
+  //                          shares are of the row at temperature 1
   //   tokens                 of the children
   //   propose(kind, count)   writes up to `count` children (propose_children), returns how many
   template <class R, class Propose>
   std::size_t children_of(std::size_t node, std::size_t first, std::size_t most, R& row,
-                          bool tempered, std::span<const token_id> tokens, Propose&& propose) {
+                          bool sampled, std::span<const token_id> tokens, Propose&& propose) {
     const double reach = reached[node];
     if (!growth.worth_node(reach)) return 0;
-    const auto likeliest = shares.subspan(first, propose(proposal::top, most));
+    const auto most_likely = shares.subspan(first, propose(proposal::top, most));
     const target_rows<true, R> rows(row);
-    for (std::size_t i = 0; i < likeliest.size(); ++i) {
+    for (std::size_t i = 0; i < most_likely.size(); ++i) {
       const auto seen = specagg::at(rows, std::size_t(tokens[i]));
-      likeliest[i] = as_double(tempered ? seen.p : seen.confidence_p);
+      most_likely[i] = as_double(sampled ? seen.p : seen.confidence_p);
     }
-    const auto worth = growth.of_node(reach, likeliest, most, tempered);
-    const std::size_t m = worth.likeliest;
+    const auto worth = growth.of_node(reach, most_likely, most, sampled);
+    const std::size_t m = worth.most_likely;
     const std::size_t count = worth.draws ? propose(proposal::greedy, m + 1) : m;
     const std::size_t drawn = count - std::min(count, m);  // 0 or 1; it stands first
     double rest = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of one position and, beside them, one more row: the law that a drafted token was drawn
-// from, where that is not the draft's row which the rule reads.
+// from, where that is not the draft's row which the policy reads.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

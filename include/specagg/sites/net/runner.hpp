@@ -93,7 +93,7 @@ inline void refuse(outlet& to, const std::string& why) {
   to.close(line);
 }
 
-// Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread
+// Site: dragon_site, split_device or split_server of floats. Model, used by the runner's thread
 // alone:
 //   vocab_size()
 //   status see(text, logits, h, stop)   the logits after each of the last logits.size() / V tokens

@@ -15,8 +15,8 @@ namespace specagg {
 // path to it and on the siblings before it, but not on coins. A node at depth d has position start
 // + d - 1. A node is left out, with all that follows it, if
 //   * its token is no_token: padding
-//   * its token is foreign, or its L is invalid (struct draft): the emission at that position says
-//     it in `why`
+//   * its token is outside the support, or its L is invalid (struct draft): the emission at that
+//     position says it in `why`
 //   * its parent is an end of text
 // Two siblings may have the same token.
 struct draft_tree {
@@ -39,9 +39,9 @@ struct tree_node {
   // its first child, and the sibling after it; 0: none
   std::uint32_t depth = 0, child = 0, sibling = 0;
   std::uint32_t next = 0;                // the child to visit next; 0: none is left
-  std::uint32_t slot = 0;                // where owed weights are stored
+  std::uint32_t slot = 0;                // where residual weights are stored
   std::uint32_t failed = 0;              // children that failed
-  bool stored = false;                   // its owed weights are stored
+  bool stored = false;                   // its residual weights are stored
   status why = status::ok;               // why a child, or all children, were left out
   double pi = 0, log_pi = 0, log_p = 0;  // of its token, at its parent
   // the probability that its subtree is accepted, as it was visited
@@ -61,15 +61,15 @@ struct [[nodiscard]] tree_verdict : verdict {
 SPECAGG_BEGIN
 
 // Memory of a verification. T: value_type of the rows.
-//   nodes   one more than the tree has
-//   owed    owed_rows V numbers (measure_tree); V for each level of the tree is enough
-//   sums    verify_scratch(V) doubles
-//   walker  what walks: one thread, or all threads of a CUDA block, which share the memory
-//           (backend/cuda)
+//   nodes     one more than the tree has
+//   residual  residual_rows V numbers (measure_tree); V for each level of the tree is enough
+//   sums      verify_scratch(V) doubles
+//   walker    what walks: one thread, or all threads of a CUDA block, which share the memory
+//             (backend/cuda)
 template <class T, class Walker = one_thread>
 struct tree_scratch {
   std::span<tree_node> nodes;
-  std::span<T> owed;
+  std::span<T> residual;
   std::span<double> sums;
   Walker walker = {};
 };
@@ -96,17 +96,17 @@ SPECAGG_FUNCTION inline void link_tree(const draft_tree& tree, std::span<tree_no
     nodes[i].slot = parent.slot + (nodes[parent.child].sibling != 0);
   }
 }
-// The levels of a linked tree, and how many rows of owed weights it needs: one, if it has any node,
-// and one more for each level on a path that has siblings.
+// The levels of a linked tree, and how many rows of residual weights it needs: one, if it has any
+// node, and one more for each level on a path that has siblings.
 struct tree_extent {
-  std::size_t levels = 0, owed_rows = 0;
+  std::size_t levels = 0, residual_rows = 0;
 };
 // `nodes` as link_tree() leaves them.
 SPECAGG_FUNCTION inline tree_extent measure_tree(std::span<const tree_node> nodes) {
   tree_extent size;
   for (const tree_node& node : nodes) {
     if (node.depth > size.levels) size.levels = node.depth;
-    if (node.child != 0 && node.slot + 1 > size.owed_rows) size.owed_rows = node.slot + 1;
+    if (node.child != 0 && node.slot + 1 > size.residual_rows) size.residual_rows = node.slot + 1;
   }
   return size;
 }
@@ -150,11 +150,12 @@ struct all_but {
   }
 };
 
-// A walk through a tree. While the children of a node n fail one after another, the node owes the
-// weights
-//   owed = a pi                          a: the claim on n; 1 in recursive rejection
-//   owed = scale (owed - L)+             after each failed child, L the law that it was drawn from
-// and a = sum owed is what is left of the claim. If L is one token only that token's weight
+// A walk through a tree. While the children of a node n fail one after another, these weights are
+// left for the token after n
+//   residual = a pi                          a: the claim on n; 1 in recursive rejection
+//   residual = scale (residual - L)+             after each failed child, L the law that it was
+//   drawn from
+// and a = sum residual is what is left of the claim. If L is one token only that token's weight
 // changes: to 0. The weights are stored when a child fails whose L is a row, or after many
 // children; until then they are scale pi without the failed tokens. So a failed child costs no pass
 // if its L is one token, else one over pi (or what is stored) and L.
@@ -171,13 +172,13 @@ struct tree_walk {
   QRows& q_rows;
   PRows& p_rows;
   const tree_scratch<T, Walker>& work;
-  std::size_t owed_rows, vocabulary = 0;
+  std::size_t residual_rows, vocabulary = 0;
   bool enough_memory = true;
 
   SPECAGG_FUNCTION tree_node& node(std::size_t i) const { return work.nodes[i]; }
   SPECAGG_FUNCTION token_id token(std::size_t i) const { return tree.tokens[i - 1]; }
-  SPECAGG_FUNCTION T* owed(const tree_node& n) const {
-    return work.owed.data() + n.slot * vocabulary;
+  SPECAGG_FUNCTION T* residual(const tree_node& n) const {
+    return work.residual.data() + n.slot * vocabulary;
   }
   template <class F>
   SPECAGG_FUNCTION void write(F&& f) const {
@@ -185,8 +186,8 @@ struct tree_walk {
     else f();
   }
 
-  // Comes to node n, which owes a pi. Finds pi of its children's tokens. If pi does not exist, the
-  // children are left out.
+  // Comes to node n, of which a pi is left. Finds pi of its children's tokens. If pi does not
+  // exist, the children are left out.
   SPECAGG_FUNCTION void enter(std::size_t n, double a) {
     tree_node& here = node(n);
     const bool ended = n > 0 && tree.end_of_text.contains(token(n));
@@ -199,13 +200,13 @@ struct tree_walk {
         detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
           if (n == 0) {
             vocabulary = rows.size();
-            enough_memory =
-                work.owed.size() >= owed_rows * vocabulary && specagg::can_weigh(rows, work.sums);
+            enough_memory = work.residual.size() >= residual_rows * vocabulary &&
+                            specagg::can_weigh(rows, work.sums);
           }
           if (rows.size() != vocabulary) return status::vocabulary_mismatch;
           write([&] {
             for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
-              if (foreign(token(c), vocabulary, 1) != status::ok) continue;
+              if (outside_support(token(c), vocabulary, 1) != status::ok) continue;
               const auto seen = specagg::at(rows, std::size_t(token(c)));
               tree_node& child = node(c);
               child.pi = as_double(pi(seen));
@@ -236,22 +237,22 @@ struct tree_walk {
     return detail::with_row_at(laws, c, given);
   }
 
-  // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its
+  // Takes the next child of n that is not left out; 0: none. left, drawn: what is left of n for its
   // token, and its L.
-  SPECAGG_FUNCTION std::size_t next_child(std::size_t n, double& owes, double& drawn) {
+  SPECAGG_FUNCTION std::size_t next_child(std::size_t n, double& left, double& drawn) {
     tree_node& parent = node(n);
     while (const std::size_t c = parent.next) {
       write([&] { parent.next = node(c).sibling; });
       const token_id y = token(c);
       if (y == no_token) continue;
-      status s = foreign(y, vocabulary, 1);
+      status s = outside_support(y, vocabulary, 1);
       if (s == status::ok)
         s = with_proposal(c, [&](const auto& law) {
           drawn = double(law[std::size_t(y)]);
-          return foreign(y, vocabulary, drawn);
+          return outside_support(y, vocabulary, drawn);
         });
       if (s == status::ok) {
-        owes = parent.scale * (parent.stored ? double(owed(parent)[y]) : node(c).pi);
+        left = parent.scale * (parent.stored ? double(residual(parent)[y]) : node(c).pi);
         return c;
       }
       write([&] { parent.why = s; });
@@ -266,10 +267,10 @@ struct tree_walk {
     for (std::size_t c = node(n).child; c != end; c = node(c).sibling)
       if (node(c).claim > 0) f(token(c));
   }
-  // Stores what n owes: pi, and 0 for the tokens of these children.
+  // Stores what is left of n: pi, and 0 for the tokens of these children.
   SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
     tree_node& here = node(n);
-    T* const weights = owed(here);
+    T* const weights = residual(here);
     return detail::with_target_law(policy, q_rows, p_rows, n,
                                    [&](const auto& rows, const auto& pi) {
                                      (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
@@ -281,10 +282,10 @@ struct tree_walk {
                                    });
   }
 
-  // Child c of n has failed: its law is taken off what n owes.
+  // Child c of n has failed: its law is taken off what is left of n.
   SPECAGG_FUNCTION status settle(std::size_t n, std::size_t c) {
     tree_node& parent = node(n);
-    T* const weights = owed(parent);
+    T* const weights = residual(parent);
     double left = 0, scale = parent.scale;
     const status s = with_proposal(c, [&](const auto& law) {
       using L = std::remove_cvref_t<decltype(law)>;
@@ -334,7 +335,7 @@ struct tree_walk {
     return status::ok;
   }
 
-  // Node n is the last accepted one: draws the token after it from what n still owes, or from pi at
+  // Node n is the last accepted one: draws the token after it from what is left of n, or from pi at
   // a leaf.
   template <Chooser C>
   SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, std::span<emission> out,
@@ -355,7 +356,7 @@ struct tree_walk {
         detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
           if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
           if (settled && last.stored) {
-            const stored_row<T> left{owed(last), vocabulary};
+            const stored_row<T> left{residual(last), vocabulary};
             const beside all(rows, left);
             const auto weight = [](auto at) { return at.proposal; };
             if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==

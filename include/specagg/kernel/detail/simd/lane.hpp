@@ -24,14 +24,14 @@ template <class T, int N>
 struct vec;
 
 namespace detail {
-// What `if`, ?:, && and || call on a comparison: one error, whatever the lanes are.
+// What `if`, ?:, && and || call on a comparison: one error, for lanes of any type.
 template <class Once>
 struct no_branch_on_lanes {
   SPECAGG_FUNCTION static bool say() {
     static_assert(!std::is_void_v<Once>,
-                  "specagg: a rule compares 16 tokens at once, so a comparison is no bool: write "
+                  "specagg: a policy compares 16 tokens at once, so a comparison is no bool: write "
                   "select(condition, a, b) for ?: and if, & for &&, | for || "
-                  "(docs/write-your-own-rule.md)");
+                  "(docs/write-your-own-policy.md)");
     return false;
   }
 };
@@ -77,7 +77,7 @@ struct vec<T, 1> {
   SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
   SPECAGG_LANE void store(f16* x) const { *x = detail::f16_of_float(v); }
 
-#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad is
+#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, with any -fmad
 #define SPECAGG_SCALAR_OP(op, f32, f64)                                \
   SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { \
     if constexpr (sizeof(T) == 4) return f32(a.v, b.v);                \

@@ -26,7 +26,7 @@
 SPECAGG_BEGIN
 
 // The instruction set this translation unit was compiled for: "avx512vnni", "avx512", "avx2",
-// "sse2", "neon" or "scalar"; sse2 and scalar with "_fma" or "_avx" behind where the compiler was
+// "sse2", "neon" or "scalar"; sse2 and scalar with "_fma" or "_avx" after it where the compiler was
 // allowed those instructions.
 inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
 

@@ -10,18 +10,18 @@
 #include <specagg/decoders.hpp>
 
 #include "../tools/cli/policies.hpp"
-#include "support/all_rules.hpp"
+#include "support/all_policies.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
 
 namespace {
 
-// The worst error over pairs of rows of the 1/8 grid, gamma 1 to 3, and a foreign token at each
-// place of the draft: outside the vocabulary, or without mass in the draft row where that has such
-// a token.
+// The worst error over pairs of rows of the 1/8 grid, gamma 1 to 3, and a token outside the support
+// at each place of the draft: outside the vocabulary, or without mass in the draft row where that
+// has such a token.
 template <class Policy, class Verify>
-double worst_with_foreign_tokens(const Policy& policy, Verify verify, std::size_t step = 61) {
+double worst_outside_support(const Policy& policy, Verify verify, std::size_t step = 61) {
   double worst = 0;
   for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
     const auto q = [=](const std::vector<token_id>& prefix) {
@@ -56,10 +56,10 @@ const auto by_token = [](auto&&... a) { return verify_token(a...); };
 const auto by_block = [](auto&&... a) { return verify_block(a...); };
 const auto by_match = [](auto&&... a) { return verify_match(a...); };
 
-// Block verification with a fixed claim on foreign tokens, as engines have it (and this library
-// once had).
+// Block verification with a fixed claim on tokens outside the support, as engines have it (and this
+// library once had).
 template <class Policy>
-verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const auto& p,
+verdict claiming(double claim_outside_support, const draft& d, const auto& q, const auto& p,
                  const Policy&, auto& chooser, std::span<emission> out, std::span<double> scratch) {
   const std::size_t g = d.size(), V = p[0].size();
   const auto mass = [V](const auto& row, token_id y) {
@@ -68,7 +68,7 @@ verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const a
   std::vector<double> w{1};
   for (std::size_t i = 0; i < g; ++i) {
     const double share = w[i] * mass(p[i], d.tokens[i]), t = mass(q[i], d.tokens[i]);
-    w.push_back(t > 0 ? std::min(1.0, share / t) : share > 0 ? claim_on_foreign : 0);
+    w.push_back(t > 0 ? std::min(1.0, share / t) : share > 0 ? claim_outside_support : 0);
   }
   std::size_t tau = g;
   for (; tau > 0; --tau) {
@@ -83,10 +83,10 @@ verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const a
   for (std::size_t i = 0; i < tau; ++i) out[i].token = d.tokens[i];
   std::vector<double> left(V);
   double total = 0;
-  const bool foreign = tau < g && !(mass(q[tau], d.tokens[tau]) > 0);
+  const bool outside_support = tau < g && !(mass(q[tau], d.tokens[tau]) > 0);
   for (std::size_t v = 0; v < V; ++v)
     total += left[v] =
-        tau == g || foreign ? p[tau][v] : std::max(0.0, w[tau] * p[tau][v] - q[tau][v]);
+        tau == g || outside_support ? p[tau][v] : std::max(0.0, w[tau] * p[tau][v] - q[tau][v]);
   if (!(total > 0)) {
     left.assign(p[tau].begin(), p[tau].end());
     total = 1;
@@ -100,13 +100,14 @@ verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const a
 }  // namespace
 
 TEST_CASE(
-    "with a foreign token at any place of the draft every rule emits exactly its law, under every "
+    "with a token outside the support at any place of the draft every policy emits exactly its "
+    "law, under every "
     "verifier") {
-  for (const std::string& name : all_rules()) {
+  for (const std::string& name : all_policies()) {
     const auto policy = cli::parse_policy(name);
-    const double token = worst_with_foreign_tokens(policy, by_token),
-                 block = worst_with_foreign_tokens(policy, by_block),
-                 match = worst_with_foreign_tokens(policy, by_match);
+    const double token = worst_outside_support(policy, by_token),
+                 block = worst_outside_support(policy, by_block),
+                 match = worst_outside_support(policy, by_match);
     std::printf("%-24s worst error token %.1e, block %.1e, match %.1e\n", name.c_str(), token,
                 block, match);
     CHECK(token < 1e-12);
@@ -114,7 +115,7 @@ TEST_CASE(
     CHECK(match < 1e-12);
   }
 }
-TEST_CASE("a block whose second token is foreign: the first is 0 as often as p says") {
+TEST_CASE("a block whose second token is outside the support: the first is 0 as often as p says") {
   const std::vector<double> p{.5, .5};
   for (const auto& second :
        {std::pair(std::vector{.8, .2}, 7), std::pair(std::vector{1., 0.}, 1)}) {
@@ -144,21 +145,21 @@ TEST_CASE("a mistake that depends on the token drawn has made another q, and is 
   CHECK(worst_error_of_round(lossless{}, 1, q, q, by_token, q, nullptr, spoils_1).error ==
         Approx(.25));
 }
-TEST_CASE("mutants: a claim of 0 or of 1 on a foreign token is found") {
+TEST_CASE("mutants: a claim of 0 or of 1 on a token outside the support is found") {
   for (const double claim : {0., 1.}) {
     const auto mutant = [=](const draft& d, const auto& q, const auto& p, const auto& policy,
                             auto& chooser, auto out, auto scratch) {
       return claiming(claim, d, q, p, policy, chooser, out, scratch);
     };
-    const double worst = worst_with_foreign_tokens(lossless{}, mutant);
-    std::printf("claim %g on a foreign token: worst error %.3f\n", claim, worst);
+    const double worst = worst_outside_support(lossless{}, mutant);
+    std::printf("claim %g on a token outside the support: worst error %.3f\n", claim, worst);
     CHECK(worst > 0.1);
   }
 }
-TEST_CASE("a coupled text does not depend on foreign tokens, which are reported") {
+TEST_CASE("a coupled text does not depend on tokens outside the support, which are reported") {
   const std::vector<double> q{0.5, 0.25, 0.25}, one{1, 0, 0}, p{0.25, 0.25, 0.5};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    const shared_noise noise(seed);
+    const coupled_noise noise(seed);
     auto row = as_row(q);
     REQUIRE(row.normalise() == status::ok);
     const auto check = [&](const auto& policy, token_id y1, const std::vector<double>& q1,

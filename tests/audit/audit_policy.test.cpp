@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/audit/audit_rule.hpp>
+#include <specagg/audit/audit_policy.hpp>
 
 #include <cstdio>
 #include <sstream>
@@ -57,8 +57,8 @@ verdict reuses_noise(const draft& d, const auto& q, const auto& p, const auto& p
 
 }  // namespace
 
-TEST_CASE("a right rule passes under every verifier, on every pair of rows of the grid") {
-  const rule_audit found = audit_rule(token_v3{0.3});
+TEST_CASE("a right policy passes under every verifier, on every pair of rows of the grid") {
+  const policy_audit found = audit_policy(token_v3{0.3});
   std::printf("token-v3: worst error %.1e by %s, gamma %zu\n", found.worst.error, found.verifier,
               found.gamma);
   CHECK(found.passed());
@@ -67,9 +67,9 @@ TEST_CASE("a right rule passes under every verifier, on every pair of rows of th
   CHECK(found.undefined == 0);
   CHECK(found.no_law == 0);
 }
-TEST_CASE("a rule that is undefined where its own numbers are passes, and that is counted") {
-  const rule_audit found =
-      audit_rule(minimum<>{}, "token", [](auto&&... a) { return verify_token(a...); });
+TEST_CASE("a policy that is undefined where its own numbers are passes, and that is counted") {
+  const policy_audit found =
+      audit_policy(minimum<>{}, "token", [](auto&&... a) { return verify_token(a...); });
   CHECK(found.passed());
   std::size_t disjoint = 0;  // pairs of rows without a token in common
   for (const auto& q : eighths<double>())
@@ -78,9 +78,9 @@ TEST_CASE("a rule that is undefined where its own numbers are passes, and that i
   CHECK(found.undefined == disjoint);
   CHECK(found.no_law == 0);
 }
-TEST_CASE("a rule that is no law is reported with its place, checked or not") {
-  const rule_audit found =
-      audit_rule(slip{}, "token", [](auto&&... a) { return verify_token(a...); });
+TEST_CASE("a policy that is no law is reported with its place, checked or not") {
+  const policy_audit found =
+      audit_policy(slip{}, "token", [](auto&&... a) { return verify_token(a...); });
   CHECK(!found.passed());
   CHECK(found.no_law == 2025);
   CHECK(found.worst.error == 1);
@@ -90,7 +90,7 @@ TEST_CASE("a rule that is no law is reported with its place, checked or not") {
   CHECK(found.gamma == 1);
   CHECK(found.q == grid_round<double>{found.round}.q({}));
 
-  const rule_audit some = audit_coupled(extrapolated{});
+  const policy_audit some = audit_coupled(extrapolated{});
   std::size_t negative = 0;
   for (const auto& q : eighths<double>())
     for (const auto& p : eighths<double>())
@@ -102,7 +102,7 @@ TEST_CASE("a rule that is no law is reported with its place, checked or not") {
 }
 TEST_CASE("a wrong verifier is reported with verifier, gamma, rows, text and token") {
   const auto wrong = [](auto&&... a) { return bonus_from_p(a...); };
-  const rule_audit found = audit_rule(ensemble{0.5}, "bonus from p", wrong);
+  const policy_audit found = audit_policy(ensemble{0.5}, "bonus from p", wrong);
   CHECK(!found.passed());
   CHECK(found.no_law == 0);
   CHECK(found.verifier == std::string("bonus from p"));
@@ -114,12 +114,13 @@ TEST_CASE("a wrong verifier is reported with verifier, gamma, rows, text and tok
   CHECK(found.p == rows.p(found.worst.prefix));
   const auto v = std::size_t(found.worst.token);
   CHECK(std::fabs(found.q[v] - found.p[v]) == 1);
-  CHECK(audit_rule(lossless{}, "bonus from p", wrong).passed());
-  CHECK(audit_rule(lossless{}, "", [](auto&&... a) { return reuses_noise(a...); }).reused > 0);
+  CHECK(audit_policy(lossless{}, "bonus from p", wrong).passed());
+  CHECK(audit_policy(lossless{}, "", [](auto&&... a) { return reuses_noise(a...); }).reused > 0);
 }
 TEST_CASE(
     "a verdict that does not fit its tokens is reported, though the tokens have the right law") {
-  const rule_audit silent = audit_rule(lossless{}, "silent", [](auto&&...) { return verdict{}; });
+  const policy_audit silent =
+      audit_policy(lossless{}, "silent", [](auto&&...) { return verdict{}; });
   CHECK(!silent.passed());
   CHECK(silent.worst.error == 1);
   CHECK(silent.worst.prefix.empty());
@@ -131,7 +132,7 @@ TEST_CASE(
     v.accepted = v.emitted;
     return v;
   };
-  const rule_audit found = audit_rule(lossless{}, "boasts", boasts);
+  const policy_audit found = audit_policy(lossless{}, "boasts", boasts);
   CHECK(!found.passed());
   CHECK(found.worst.error == 1);
   CHECK(found.worst.why == status::ok);
@@ -150,21 +151,21 @@ struct nowhere {  // pi has no value for any rows
 
 }  // namespace
 
-TEST_CASE("a rule that has a value nowhere does not pass") {
-  const rule_audit found = audit_rule(nowhere{}, token_verifier());
+TEST_CASE("a policy that has a value nowhere does not pass") {
+  const policy_audit found = audit_policy(nowhere{}, token_verifier());
   CHECK(found.undefined == found.pairs);
   CHECK(found.worst.error == 0);
   CHECK(!found.passed());
 }
 TEST_CASE("parameters out of range are reported") {
-  CHECK(audit_rule(lossy{-1}).worst.why == status::invalid_parameter);
-  CHECK(!audit_rule(lossy{-1}).passed());
+  CHECK(audit_policy(lossy{-1}).worst.why == status::invalid_parameter);
+  CHECK(!audit_policy(lossy{-1}).passed());
   CHECK(!audit_coupled(lossy{-1}).passed());
 }
 TEST_CASE("the trade-off: what it is for one pair of rows, and the table of all") {
   const std::vector<double> q{.5, .25, .25}, p{.125, .375, .5};
-  const ensemble rule{0.25};
-  const trade_off t = trade_off_of(target_law(rule, q, p), q, p);
+  const ensemble policy{0.25};
+  const trade_off t = trade_off_of(target_law(policy, q, p), q, p);
   CHECK(t.distance == Approx(.25 * .375));  // lambda TV(q, p)
   // (1 - lambda) TV(q, p): a mixture is as good as can be
   CHECK(1 - t.token == Approx(.75 * .375));

@@ -14,7 +14,7 @@ namespace experiments {
 // f(policy) of a rule of the catalogue with this value of its first parameter. lossy-beta is
 // Leviathan's lenience, beta = 1 - alpha.
 template <class F>
-void with_rule(const std::string& rule, double x, F&& f) {
+void with_policy(const std::string& rule, double x, F&& f) {
   if (rule == "lossy-beta") return f(specagg::lossy{x, 1 - x});
   bool found = false;
   specagg::for_each_in_catalogue([&](const auto& line) {

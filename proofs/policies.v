@@ -1,5 +1,5 @@
 (* SPDX-License-Identifier: Apache-2.0
-   Rules (include/specagg/policy/): the law pi of each rule is a law where it is defined: non-negative, with sum 1.
+   Policies (include/specagg/policy/): the law pi of each policy is a law where it is defined: non-negative, with sum 1.
    Narasimhan et al. 2025 (arXiv:2405.19261), Tran-Thien 2023, Fu et al. 2025 (arXiv:2502.01662).
 
      target_if_law, ensemble_law, mixture_law, token_cascade_law, normalised_law, softmax_of_law
@@ -22,7 +22,7 @@ Unset Printing Implicit Defensive.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
-Section Rules.
+Section Policies.
 Variables (T : finType) (R : realFieldType).
 Implicit Types (v : T) (p q : T -> R).
 
@@ -32,7 +32,7 @@ Proof. by move=> h; rewrite /positive le_maxl !le_maxr h lexx !orbT. Qed.
 (* The largest value of a row. *)
 Definition top (w : T -> R) : R := \big[Num.max/0]_v w v.
 
-(* ---- lossless, and rules that choose a row --------------------------------------------------------------------- *)
+(* ---- lossless, and policies that choose a row ------------------------------------------------------------------ *)
 
 Definition lossless p : T -> R := p.
 Definition target_if (defer : bool) q p : T -> R := fun v => if defer then p v else q v.
@@ -111,7 +111,7 @@ apply: normalised_law => //; apply: (@lt_le_trans _ _ 1); first exact: ltr01.
 rewrite -(law_mass (rows_law ord0)); exact: ler_sum.
 Qed.
 
-(* pi = e^score / sum e^score over the tokens that the rule does not mask: contrastive, arithmetic, log_linear. *)
+(* pi = e^score / sum e^score over the tokens that the policy does not mask: contrastive, arithmetic, log_linear. *)
 Definition softmax_of (exp : R -> R) (masked : pred T) (score : T -> R) : T -> R :=
   normalised (fun v => if masked v then 0 else exp (score v)).
 
@@ -387,4 +387,4 @@ case: (lerP (q v) (p v)) => h; apply/orP; [left | right].
   by rewrite mulr0 addr0 le_minr pl (ltW h) le_minl lexx.
 Qed.
 
-End Rules.
+End Policies.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of include/specagg/policy/catalogue.hpp, written in Python: examples, and what test_rule.py compares."""
+"""The policies of include/specagg/policy/catalogue.hpp, written in Python: examples, and what test_traced.py compares."""
 
 import math
 
-from specagg.rule import (
+from specagg.traced import (
     argmax,
     entropy,
     exp,
@@ -13,7 +13,7 @@ from specagg.rule import (
     minimum,
     normalised,
     positive,
-    rule,
+    traced,
     softmax,
     sum,
     total_variation,
@@ -22,7 +22,7 @@ from specagg.rule import (
 )
 
 
-@rule
+@traced
 def lossless(q, p):
     return p
 
@@ -42,20 +42,20 @@ def lossy_in(steps, q, p, alpha, beta):
     return share * positive(c * p - q) + (rest * p + minimum(q, a * p))
 
 
-@rule
+@traced
 def lossy(q, p, alpha=0.0, beta=0.0):
     """Tran-Thien 2023. beta 0: the beta with S = R."""
     return lossy_in(8, q, p, alpha, beta)
 
 
-@rule
+@traced
 def typical(q, p, eps=0.09, delta=0.3):
     """Cai et al. 2024, Medusa."""
     floor = minimum(minimum(delta * exp(-entropy(p)), eps), max(p))
     return normalised(where(p < floor, 0, p))
 
 
-@rule
+@traced
 def mentored(q, p, kl=0.0):
     """Tran-Thien 2023, for small vocabularies: bisection finds alpha of lossy with KL(p || pi) = kl."""
 
@@ -71,43 +71,43 @@ def mentored(q, p, kl=0.0):
     return where(free, q, lossy_in(4, q, p, low, 0 * kl))
 
 
-@rule
+@traced
 def chow(q, p, alpha=0.0):
     defer = max(q.confidence) < 1 - alpha
     return where(defer, p, q)
 
 
-@rule
+@traced
 def chow_log(q, p, alpha=0.0):
     defer = entropy(q.confidence) > alpha
     return where(defer, p, q)
 
 
-@rule
+@traced
 def diff(q, p, alpha=0.0):
     defer = max(q.confidence) < max(p.confidence) - alpha
     return where(defer, p, q)
 
 
-@rule
+@traced
 def diff_log(q, p, alpha=0.0):
     defer = entropy(p.confidence) < entropy(q.confidence) - alpha
     return where(defer, p, q)
 
 
-@rule
+@traced
 def opt(q, p, alpha=0.0):
     defer = max(q.confidence) < max(p.confidence) - alpha * total_variation(q, p)
     return where(defer, p, q)
 
 
-@rule
+@traced
 def opt_log(q, p, alpha=0.0):
     defer = entropy(p.confidence) < entropy(q.confidence) - alpha * total_variation(q, p)
     return where(defer, p, q)
 
 
-@rule
+@traced
 def bild(q, p, alpha=0.0, greedy=False):
     """Kim et al. 2023."""
     all_tokens = sum(weighted_log(-q.confidence, p.confidence))
@@ -120,26 +120,26 @@ def token_cascade(keeps, q, p):
     return where(keeps, q, 0) + eta * p
 
 
-@rule
+@traced
 def token_v1(q, p, alpha=0.0):
     floor = max(p.confidence) - alpha
     return token_cascade(q.confidence >= floor, q, p)
 
 
-@rule
+@traced
 def token_v2(q, p, alpha=0.0):
     floor = max(p.confidence) - alpha
     return token_cascade(p.confidence >= floor, q, p)
 
 
-@rule
+@traced
 def token_v3(q, p, alpha=0.0):
     """Narasimhan et al. 2025, eq. 15."""
     floor = (1 - alpha) * max(p.confidence)
     return token_cascade(p.confidence >= floor, q, p)
 
 
-@rule
+@traced
 def ensemble(q, p, lambda_=0.5):
     return lambda_ * q + (1 - lambda_) * p
 
@@ -153,7 +153,7 @@ def log_linear(weights_and_rows):
     return score
 
 
-@rule
+@traced
 def contrastive(q, p, mu=0.1, plausibility=0.0, plus=False):
     """Li et al. 2023."""
     score = log_linear([(-mu, q), (where(plus, 1 + mu, 1), p)])
@@ -161,12 +161,12 @@ def contrastive(q, p, mu=0.1, plausibility=0.0, plus=False):
     return softmax(where((p > 0) & (p >= floor), score, -math.inf))
 
 
-@rule
+@traced
 def geometric(q, p, lambda_=0.5):
     return softmax(log_linear([(lambda_, q), (1 - lambda_, p)]))
 
 
-@rule
+@traced
 def power(q, p, lambda_=0.5, rho=1.0):
     """Powers are of ratios to the row with the largest power, so that none overflows."""
     a, b = lambda_, 1 - lambda_
@@ -179,21 +179,21 @@ def power(q, p, lambda_=0.5, rho=1.0):
     return normalised(where(main > 0, main * root, 0))
 
 
-@rule
+@traced
 def minimum_(q, p):
     return normalised(minimum(q, p))
 
 
-@rule
+@traced
 def maximum_(q, p):
     return normalised(maximum(q, p))
 
 
-@rule
+@traced
 def lenient(q, p, alpha=0.0):
     return lossy(q, p, alpha=alpha, beta=1)
 
 
-@rule
+@traced
 def realign(q, p, lambda_=0.5):
     return geometric(q, p, lambda_=lambda_)

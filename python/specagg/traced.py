@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A policy written in Python as an expression: evaluated by numpy, audited, and printed as C++.
 
-    from specagg.rule import max, rule, sum, where
+    from specagg.traced import max, sum, traced, where
 
-    @rule
+    @traced
     def token_v3(q, p, alpha=0.0):  # Narasimhan et al. 2025, eq. 15
         keeps = p.confidence >= (1 - alpha) * max(p.confidence)
         eta = sum(where(keeps, 0, q))
@@ -15,7 +15,7 @@
 The function is called once, with symbols for the rows q and p and for the parameters. It returns pi.
 Loops unroll; `if` on a symbol is a TypeError. q.confidence and p.confidence are the rows before
 temperature and filters. Conditions are joined by & | ~, and are 0 or 1 as numbers. x[argmax(y)] is x at
-the token with the largest y, of several the lowest id. A rule may call other rules: token_v3(q, p) is a
+the token with the largest y, of several the lowest id. A policy may call other policies: token_v3(q, p) is a
 row.
 
 The values are those of the C++ policy on rows of doubles, but for roundings in sums, exp and log: a
@@ -62,9 +62,9 @@ from ._symbols import (
 )
 
 __all__ = [
-    "Rule",
-    "RuleAudit",
-    "RuleCurve",
+    "PolicyAudit",
+    "PolicyCurve",
+    "TracedPolicy",
     "argmax",
     "entropy",
     "exp",
@@ -75,11 +75,11 @@ __all__ = [
     "minimum",
     "normalised",
     "positive",
-    "rule",
     "softmax",
     "sqrt",
     "sum",
     "total_variation",
+    "traced",
     "weighted_log",
     "where",
 ]
@@ -88,7 +88,7 @@ TOLERANCE = 1e-9  # of the sum of pi
 ROW_TOLERANCE = 1e-3  # of the sums of q and p, which are then divided by them
 
 
-class RuleCurve(NamedTuple):
+class PolicyCurve(NamedTuple):
     """Arrays with a number for each value of the parameter: means over the rows."""
 
     values: Array
@@ -96,7 +96,7 @@ class RuleCurve(NamedTuple):
     distance_to_target: Array  # total variation between pi and p
 
 
-class RuleAudit(NamedTuple):
+class PolicyAudit(NamedTuple):
     """The largest difference of a conditional probability of the emitted law from pi's, and where it was."""
 
     error: float  # 1 if pi has values that are no law
@@ -114,10 +114,10 @@ class RuleAudit(NamedTuple):
         return self.error <= 1e-12 and self.no_law == 0
 
 
-class Rule:
-    """A traced rule. Arguments of its methods: q and p, rows of probabilities [V] or [..., V], which are
+class TracedPolicy:
+    """A traced policy. Arguments of its methods: q and p, rows of probabilities [V] or [..., V], which are
     broadcast and divided by their sums; q_confidence and p_confidence, the same before temperature and
-    filters, if they differ; and the rule's parameters by name. ValueError: rows that are no distributions
+    filters, if they differ; and the policy's parameters by name. ValueError: rows that are no distributions
     (up to 1e-3), or of different V, or a parameter that is not finite. TypeError: no such parameter."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -145,7 +145,7 @@ class Rule:
             raise TypeError(f"specagg: {self.name} must return a row: one number for each token")
 
     def __call__(self, q: Node, p: Node, **parameters: Any) -> Node:
-        """pi as a symbol, for another rule."""
+        """pi as a symbol, for another policy."""
         row: Node = self.function(q, p, **parameters)
         return row
 
@@ -195,16 +195,16 @@ class Rule:
         q_confidence: npt.ArrayLike | None = None,
         p_confidence: npt.ArrayLike | None = None,
         **parameters: float,
-    ) -> RuleCurve:
+    ) -> PolicyCurve:
         """What pi gives and takes at each of the values [N] of one parameter. Errors: as law."""
         numbers = np.atleast_1d(np.asarray(values, np.float64))
         rows = self._rows(q, p, q_confidence, p_confidence)
         laws = (self._law(rows, {**parameters, parameter: float(x)}) for x in numbers)
         means = [(_acceptance(rows, pi).mean(), _distance(rows, pi).mean()) for pi in laws]
         acceptance, distance = np.array(means).reshape(-1, 2).T
-        return RuleCurve(numbers, acceptance, distance)
+        return PolicyCurve(numbers, acceptance, distance)
 
-    def audit(self, **parameters: float) -> RuleAudit:
+    def audit(self, **parameters: float) -> PolicyAudit:
         """The exact law of the tokens that token verification emits, by all branches of all drafts of 1
         to 3 tokens, for the 2,025 pairs of rows over three tokens in steps of 1/8. Each later position
         has another pair, as in the C++ audit. Takes 0.2 s."""
@@ -229,10 +229,10 @@ class Rule:
                 if error.max() > worst[0]:
                     worst = float(error.max()), gamma, prefix, int(pair[np.argmax(error)])
         q, p = (tuple(map(float, everything[name][worst[3]])) for name in "qp")
-        return RuleAudit(*worst[:3], q, p, pairs, int(undefined.sum()), int(no_law.sum()))
+        return PolicyAudit(*worst[:3], q, p, pairs, int(undefined.sum()), int(no_law.sum()))
 
     def cpp(self, name: str | None = None) -> str:
-        """A header with the same policy in C++, a struct of this name (the rule's, if none is given)."""
+        """A header with the same policy in C++, a struct of this name (the policy's, if none is given)."""
         return cpp_of(
             self.pi,
             name or self.name,
@@ -285,14 +285,14 @@ def __getattr__(name: str) -> Any:
     """Names until 0.3. specagg.Audit and specagg.Curve are other classes."""
     if name not in ("Audit", "Curve"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"specagg.rule.{name} is now specagg.rule.Rule{name}", DeprecationWarning, stacklevel=2)
-    return {"Audit": RuleAudit, "Curve": RuleCurve}[name]
+    warnings.warn(f"specagg.traced.{name} is now specagg.traced.Policy{name}", DeprecationWarning, stacklevel=2)
+    return {"Audit": PolicyAudit, "Curve": PolicyCurve}[name]
 
 
-def rule(function: Callable[..., Any]) -> Rule:
-    """Makes a rule of function(q, p, parameter=default, ...), which returns pi. A default True or False
+def traced(function: Callable[..., Any]) -> TracedPolicy:
+    """Makes a policy of function(q, p, parameter=default, ...), which returns pi. A default True or False
     makes a flag: a condition. TypeError where the function branches on a symbol, or returns no row."""
-    return Rule(function)
+    return TracedPolicy(function)
 
 
 def _traced(

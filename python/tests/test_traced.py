@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules written in Python: their values against the library's own rules, and what specagg.rule says of wrong ones."""
+"""Policies written in Python: their values against the library's own, and what specagg.traced says of wrong ones."""
 
 import importlib
 import pathlib
@@ -13,83 +13,83 @@ import pytest
 
 try:
     import specagg  # noqa: F401
-except ImportError:  # not built: specagg.rule needs numpy alone
+except ImportError:  # not built: specagg.traced needs numpy alone
     package = types.ModuleType("specagg")
     package.__path__ = [str(pathlib.Path(__file__).parents[1] / "specagg")]
     sys.modules["specagg"] = package
 
-rule = importlib.import_module("specagg.rule")
-rules = importlib.import_module("rules")
+traced = importlib.import_module("specagg.traced")
+policies = importlib.import_module("policies")
 INCLUDE = pathlib.Path(__file__).parents[2] / "include"
 
-# The library's rule in C++, the Python rule, and values of the parameters: those of policy/catalogue.hpp.
+# The library's policy in C++, the Python policy, and values of the parameters: those of policy/catalogue.hpp.
 CATALOGUE = [
-    ("lossless", rules.lossless, [()]),
-    ("lossy", rules.lossy, [(), (0.25,), (0.3, 0.8), (0.3, 5)]),
-    ("typical", rules.typical, [(), (0.3, 1)]),
-    ("mentored", rules.mentored, [(), (0.05,)]),
-    ("chow", rules.chow, [(), (0.4,)]),
-    ("chow_log", rules.chow_log, [(), (0.9,)]),
-    ("diff", rules.diff, [(), (0.1,)]),
-    ("diff_log", rules.diff_log, [(), (0.1,)]),
-    ("opt", rules.opt, [(), (0.4,)]),
-    ("opt_log", rules.opt_log, [(), (0.3,)]),
-    ("bild", rules.bild, [(), (1.2,), (1.2, True)]),
-    ("token_v1", rules.token_v1, [(), (0.3,)]),
-    ("token_v2", rules.token_v2, [(), (0.3,)]),
-    ("token_v3", rules.token_v3, [(), (0.3,)]),
-    ("ensemble", rules.ensemble, [(), (0.3,)]),
-    ("contrastive", rules.contrastive, [(), (0.3,), (0.3, 0.2), (0.3, 0, True)]),
-    ("geometric", rules.geometric, [(), (0.3,)]),
-    ("power", rules.power, [(), (0.3, 2), (0.3, -1), (0.3, 0)]),
-    ("minimum<>", rules.minimum_, [()]),
-    ("maximum<>", rules.maximum_, [()]),
-    ("lenient", rules.lenient, [(0,), (0.4,)]),
-    ("realign", rules.realign, [(0.5,), (1.5,)]),
+    ("lossless", policies.lossless, [()]),
+    ("lossy", policies.lossy, [(), (0.25,), (0.3, 0.8), (0.3, 5)]),
+    ("typical", policies.typical, [(), (0.3, 1)]),
+    ("mentored", policies.mentored, [(), (0.05,)]),
+    ("chow", policies.chow, [(), (0.4,)]),
+    ("chow_log", policies.chow_log, [(), (0.9,)]),
+    ("diff", policies.diff, [(), (0.1,)]),
+    ("diff_log", policies.diff_log, [(), (0.1,)]),
+    ("opt", policies.opt, [(), (0.4,)]),
+    ("opt_log", policies.opt_log, [(), (0.3,)]),
+    ("bild", policies.bild, [(), (1.2,), (1.2, True)]),
+    ("token_v1", policies.token_v1, [(), (0.3,)]),
+    ("token_v2", policies.token_v2, [(), (0.3,)]),
+    ("token_v3", policies.token_v3, [(), (0.3,)]),
+    ("ensemble", policies.ensemble, [(), (0.3,)]),
+    ("contrastive", policies.contrastive, [(), (0.3,), (0.3, 0.2), (0.3, 0, True)]),
+    ("geometric", policies.geometric, [(), (0.3,)]),
+    ("power", policies.power, [(), (0.3, 2), (0.3, -1), (0.3, 0)]),
+    ("minimum<>", policies.minimum_, [()]),
+    ("maximum<>", policies.maximum_, [()]),
+    ("lenient", policies.lenient, [(0,), (0.4,)]),
+    ("realign", policies.realign, [(0.5,), (1.5,)]),
 ]
 
 
-@rule.rule
+@traced.traced
 def everything(q, p, a=0.3, flag=True):
     """Each kind of expression, of a token and of all."""
-    top = (p + q)[rule.argmax(2 * p - q)]
-    count = rule.sum(q > p)
+    top = (p + q)[traced.argmax(2 * p - q)]
+    count = traced.sum(q > p)
     level = (
         abs(a - top) ** (1 + a)
-        + rule.sqrt(a)
-        + rule.weighted_log(a, top + 1)
+        + traced.sqrt(a)
+        + traced.weighted_log(a, top + 1)
         + 2**a
-        - rule.exp(-a / 3) * rule.log(top)
+        - traced.exp(-a / 3) * traced.log(top)
     )
     of_all = (level > a) & ~(count != 2) | flag
     mixed = (q < p) & of_all | ~(q == p) & (of_all == 1) & ~((q > 0.9) | (p < 0.1))
     x = (
         2**q
         + abs(q - p) ** a
-        + rule.minimum(0.1, q)
-        + rule.maximum(p, 0.05)
-        + rule.sqrt(q)
-        + rule.exp(rule.log(p) - 1)
+        + traced.minimum(0.1, q)
+        + traced.maximum(p, 0.05)
+        + traced.sqrt(q)
+        + traced.exp(traced.log(p) - 1)
     )
     x = (
         x
-        + rule.where(of_all, q, 0.5)
-        + rule.where(mixed, 1, 2) * count
-        - rule.min(p)
-        + rule.positive(q - p)
+        + traced.where(of_all, q, 0.5)
+        + traced.where(mixed, 1, 2) * count
+        - traced.min(p)
+        + traced.positive(q - p)
         + (q > 0.2)
     )
     x = (
         x
-        + rule.weighted_log(0.5, 1 + p)
-        + rule.maximum(a, level)
-        + rule.where(a > 0.2, level, 1) / 3
+        + traced.weighted_log(0.5, 1 + p)
+        + traced.maximum(a, level)
+        + traced.where(a > 0.2, level, 1) / 3
     )
     x = x + (1 - (q - (p - a))) * (1 / (2 / (1 + p))) + (level - (a - count)) - (-2) * -(-q * -0.5)
-    return rule.normalised(rule.where(x > -np.inf, x, 0))
+    return traced.normalised(traced.where(x > -np.inf, x, 0))
 
 
-CATALOGUE.append(("", everything, [(), (0.9, False), (0, False)]))  # the library has no such rule
+CATALOGUE.append(("", everything, [(), (0.9, False), (0, False)]))  # the library has no such policy
 CASES = [
     (library, mine, values) for library, mine, all_values in CATALOGUE for values in all_values
 ]
@@ -142,17 +142,17 @@ struct given_row {  // probabilities, and the same before temperature and filter
 };
 
 std::vector<std::vector<double>> rows;  // q, p, confidence_q, confidence_p, and again
-void print(const auto& rule) {
-  constexpr bool confidence = specagg::reads_confidence<std::remove_cvref_t<decltype(rule)>>;
+void print(const auto& policy) {
+  constexpr bool confidence = specagg::reads_confidence<std::remove_cvref_t<decltype(policy)>>;
   for (std::size_t i = 0; i < rows.size(); i += 4) {
     const std::size_t n = rows[i].size();
     const given_row q{rows[i].data(), rows[i + 2].data(), n}, p{rows[i + 1].data(), rows[i + 3].data(), n};
     std::vector<double> law(n);
     const auto fill = [&](const auto& both) {
-      const auto pi = rule.bind(both);
+      const auto pi = policy.bind(both);
       for (std::size_t v = 0; v < n; ++v) law[v] = specagg::as_double(pi(specagg::at(both, v)));
     };
-    if constexpr (specagg::reads_draft<std::remove_cvref_t<decltype(rule)>>)
+    if constexpr (specagg::reads_draft<std::remove_cvref_t<decltype(policy)>>)
       fill(specagg::row_pair<confidence, given_row, given_row>(q, p));
     else fill(specagg::target_rows<confidence, given_row>(p));
     std::fwrite(law.data(), sizeof(double), n, stdout);
@@ -170,11 +170,11 @@ int main() {
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
-    """For each case the laws [N, V] of each set of rows: of the library's rule, and of the C++ that is generated."""
+    """For each case the laws [N, V] of each set of rows: of the library's policy, and of the C++ that is generated."""
     compiler = shutil.which("g++")
     if not compiler or not INCLUDE.is_dir():
         pytest.skip("needs g++ and the headers")
-    folder = tmp_path_factory.mktemp("rules")
+    folder = tmp_path_factory.mktemp("policies")
     text = (
         "".join(
             mine.cpp(f"generated_{mine.name}").replace("#pragma once\n", "")
@@ -268,19 +268,19 @@ def test_numpy_generated_cpp_and_library_agree(case, compiled):
         assert np.isfinite(own).any(-1).mean() > 0.3  # some rows have no law, not all
 
 
-@rule.rule
+@traced.traced
 def distant(q, p, alpha=0.0):
     """pi = p if the two models differ by more than alpha in total variation, else q."""
-    tv = rule.total_variation(q, p)
-    return rule.where(tv > alpha, p, q)
+    tv = traced.total_variation(q, p)
+    return traced.where(tv > alpha, p, q)
 
 
-@rule.rule
+@traced.traced
 def slip(q, p):
     return 0.5 * q + 0.4 * p
 
 
-def test_the_cpp_of_a_rule_is_readable():
+def test_the_cpp_of_a_policy_is_readable():
     assert (
         distant.cpp()
         == """\
@@ -305,7 +305,7 @@ struct distant {
 
 
 def test_the_cpp_has_names_and_lengths_for_readers():
-    text = rules.token_v3.cpp()
+    text = policies.token_v3.cpp()
     assert text.endswith("""
     const double top_confidence_p = rows.max([](auto at) { return at.confidence_p; });
     const double floor = (1 - alpha) * top_confidence_p;
@@ -320,31 +320,31 @@ def test_the_cpp_has_names_and_lengths_for_readers():
 
 def test_law_by_hand():
     q, p = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
-    assert (rules.token_v3.law(q, p, alpha=0.5) == q).all()  # 0.25 = 0.5 * 0.5 is not below
-    assert (rules.token_v3.law(q, p) == [0.1875, 0.1875, 0.625]).all()
-    assert (rules.token_v3.law(q, p, alpha=-0.01) == p).all()
-    assert rules.token_v3.acceptance(q, p) == 0.1875 + 0.1875 + 0.25
-    assert rules.token_v3.total_variation(q, p) == 0.125
+    assert (policies.token_v3.law(q, p, alpha=0.5) == q).all()  # 0.25 = 0.5 * 0.5 is not below
+    assert (policies.token_v3.law(q, p) == [0.1875, 0.1875, 0.625]).all()
+    assert (policies.token_v3.law(q, p, alpha=-0.01) == p).all()
+    assert policies.token_v3.acceptance(q, p) == 0.1875 + 0.1875 + 0.25
+    assert policies.token_v3.total_variation(q, p) == 0.125
 
 
 def test_rows_are_broadcast_over_leading_axes():
     q, p = eighths()[:, None], eighths()[None, :]
-    laws = rules.token_v1.law(q, p, alpha=0.3)
+    laws = policies.token_v1.law(q, p, alpha=0.3)
     assert laws.shape == (45, 45, 3)
-    assert (laws[7, 20] == rules.token_v1.law(q[7, 0], p[0, 20], alpha=0.3)).all()
-    assert rules.token_v1.acceptance(q, p).shape == (45, 45)
+    assert (laws[7, 20] == policies.token_v1.law(q[7, 0], p[0, 20], alpha=0.3)).all()
+    assert policies.token_v1.acceptance(q, p).shape == (45, 45)
 
 
 def test_decisions_read_confidence_and_laws_the_rows():
     q, p, plain = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.3, 0.3, 0.4]
-    assert (rules.chow.law(q, p, alpha=0.55) == q).all()
-    assert (rules.chow.law(q, p, plain, alpha=0.55) == p).all()
-    assert (rules.diff.law(q, p, p_confidence=[0, 0, 1]) == p).all()
+    assert (policies.chow.law(q, p, alpha=0.55) == q).all()
+    assert (policies.chow.law(q, p, plain, alpha=0.55) == p).all()
+    assert (policies.diff.law(q, p, p_confidence=[0, 0, 1]) == p).all()
 
 
 def test_rows_of_floats_are_divided_by_their_sum():
     p = softmax(np.random.default_rng(2).standard_normal((20, 1000))).astype(np.float32)
-    assert np.abs(rules.lossless.law(p, p).sum(-1) - 1).max() < 1e-12
+    assert np.abs(policies.lossless.law(p, p).sum(-1) - 1).max() < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -359,12 +359,12 @@ def test_rows_of_floats_are_divided_by_their_sum():
 )
 def test_rows_that_are_none(q, p, says):
     with pytest.raises(ValueError, match=says):
-        rules.lossless.law(q, p)
+        policies.lossless.law(q, p)
 
 
 def test_the_confidence_that_is_none():
     with pytest.raises(ValueError, match="p_confidence sums to 0.9, and must be probabilities"):
-        rules.chow.law([0.5, 0.5], [0.5, 0.5], p_confidence=[0.5, 0.4])
+        policies.chow.law([0.5, 0.5], [0.5, 0.5], p_confidence=[0.5, 0.4])
 
 
 def test_laws_that_are_none_say_why():
@@ -372,65 +372,65 @@ def test_laws_that_are_none_say_why():
     with pytest.raises(ValueError, match="pi of slip sums to 0.9 in row 0"):
         slip.law(q, p)
     with pytest.raises(ValueError, match="pi of minimum_ is NaN in row 1"):
-        rules.minimum_.law(q, p)
-    away = rule.rule(lambda q, p: 2 * p - q)
+        policies.minimum_.law(q, p)
+    away = traced.traced(lambda q, p: 2 * p - q)
     with pytest.raises(ValueError, match="is negative in row 1"):
         away.law(q, p)
 
 
 def test_parameters_are_checked():
     with pytest.raises(TypeError, match="token_v3 has no parameter beta; it has alpha"):
-        rules.token_v3.law([1], [1], beta=1)
+        policies.token_v3.law([1], [1], beta=1)
     with pytest.raises(ValueError, match="alpha is nan, and must be finite"):
-        rules.token_v3.law([1], [1], alpha=float("nan"))
-    integer = rule.rule(lambda q, p, alpha=0: alpha * q + (1 - alpha) * p)
+        policies.token_v3.law([1], [1], alpha=float("nan"))
+    integer = traced.traced(lambda q, p, alpha=0: alpha * q + (1 - alpha) * p)
     assert (integer.law([1, 0], [0, 1], alpha=0.25) == [0.25, 0.75]).all()
 
 
 def test_an_if_is_one_sentence():
     with pytest.raises(TypeError, match=r"write where\(condition, a, b\) for `if`"):
-        rule.rule(lambda q, p: p if rule.max(q) < 0.5 else q)
+        traced.traced(lambda q, p: p if traced.max(q) < 0.5 else q)
     with pytest.raises(TypeError, match="where"):
-        rule.rule(lambda q, p: rule.where(0 < q < 0.5, q, p))
+        traced.traced(lambda q, p: traced.where(0 < q < 0.5, q, p))
 
 
 @pytest.mark.parametrize(
     "function, says",
     [
-        (lambda q, p: max(q) * p, "take sum, max and min from specagg.rule"),
-        (lambda q, p: float(rule.max(q)) * p, "take exp, log and others from specagg.rule"),
-        (lambda q, p: rule.max(p), "must return a row"),
+        (lambda q, p: max(q) * p, "take sum, max and min from specagg.traced"),
+        (lambda q, p: float(traced.max(q)) * p, "take exp, log and others from specagg.traced"),
+        (lambda q, p: traced.max(p), "must return a row"),
         (lambda q, p: p > q, "must return a row"),
         (lambda q, p: 1.0, "must return a row"),
-        (lambda q, p: rule.where(q, q, p), "a condition is a comparison"),
-        (lambda q, p: rule.sum(rule.max(q)) * p, "take a row"),
+        (lambda q, p: traced.where(q, q, p), "a condition is a comparison"),
+        (lambda q, p: traced.sum(traced.max(q)) * p, "take a row"),
         (lambda q, p: q * [0.5, 0.5], "not of a list"),
         (lambda q, p: np.array([0.5, 0.5]) * q, "not of a ndarray"),
         (lambda q, p: q[0] * p, r"row\[argmax\(other\)\]"),
-        (lambda q, p: rule.argmax(q) * p, r"row\[argmax\(other\)\]"),
+        (lambda q, p: traced.argmax(q) * p, r"row\[argmax\(other\)\]"),
         (lambda q, p, alpha: p, "defaults are numbers"),
         (lambda q: q, "takes q and p"),
     ],
 )
-def test_what_is_no_rule(function, says):
+def test_what_is_no_policy(function, says):
     with pytest.raises(TypeError, match=says):
-        rule.rule(function)
+        traced.traced(function)
 
 
 def test_names_that_cpp_lacks():
     with pytest.raises(ValueError, match="double cannot be a name"):
-        rules.lossless.cpp("double")
+        policies.lossless.cpp("double")
     with pytest.raises(ValueError, match="alpha cannot be a name"):
-        rules.chow.cpp("alpha")
-    assert "struct other {" in rules.lossless.cpp("other")
+        policies.chow.cpp("alpha")
+    assert "struct other {" in policies.lossless.cpp("other")
 
 
 def test_passes_over_the_vocabulary_are_shared_where_they_can():
-    lines = [line.strip() for line in rules.opt_log.cpp().splitlines()]
+    lines = [line.strip() for line in policies.opt_log.cpp().splitlines()]
     assert sum("rows.sum(" in line for line in lines) == 2
     assert "return specagg::both(entropy_term(at.confidence_p), positive(at.p - at.q));" in lines
-    needs_the_first = rule.rule(
-        lambda q, p: rule.where(rule.sum(rule.where(q < rule.max(p), q, 0)) > rule.max(q), q, p)
+    needs_the_first = traced.traced(
+        lambda q, p: traced.where(traced.sum(traced.where(q < traced.max(p), q, 0)) > traced.max(q), q, p)
     )
     assert needs_the_first.cpp("other").count("rows.max(") == 1
 
@@ -440,13 +440,13 @@ def test_passes_over_the_vocabulary_are_shared_where_they_can():
     [
         (lambda q, p: p, ["reads_draft = false", "reads_confidence = false"]),
         (lambda q, p: q, ["reads_confidence = false"]),
-        (lambda q, p: rule.where(p.confidence > 0.1, p, 0), ["reads_draft = false"]),
-        (lambda q, p: rule.where(q.confidence > 0.1, p, 0), []),
-        (lambda q, p: rule.where(rule.max(p.confidence) > 0.1, p, q), []),
+        (lambda q, p: traced.where(p.confidence > 0.1, p, 0), ["reads_draft = false"]),
+        (lambda q, p: traced.where(q.confidence > 0.1, p, 0), []),
+        (lambda q, p: traced.where(traced.max(p.confidence) > 0.1, p, q), []),
     ],
 )
-def test_the_cpp_declares_what_a_rule_does_not_read(function, declares):
-    lines = rule.rule(function).cpp("other").splitlines()
+def test_the_cpp_declares_what_a_policy_does_not_read(function, declares):
+    lines = traced.traced(function).cpp("other").splitlines()
     declared = [line.strip() for line in lines if "static constexpr bool" in line]
     assert declared == ([f"static constexpr bool {', '.join(declares)};"] if declares else [])
 
@@ -455,11 +455,11 @@ def test_a_comment_and_names_may_be_any_text():
     def odd(q, p):
         r"""pi = \alpha q \
         and so on"""
-        α = rule.max(q) + 1
-        double = rule.max(p) * 2
-        return rule.where(q < α, p, q * double)
+        α = traced.max(q) + 1
+        double = traced.max(p) * 2
+        return traced.where(q < α, p, q * double)
 
-    text = rule.rule(odd).cpp()
+    text = traced.traced(odd).cpp()
     assert "// pi = \\alpha q\n// and so on\nstruct odd {" in text
     assert "const double value = top_q + 1;" in text
     assert "const double double_2 = top_p * 2;" in text
@@ -467,7 +467,7 @@ def test_a_comment_and_names_may_be_any_text():
 
 def test_numbers_of_numpy_are_numbers():
     half = np.float64(0.5)
-    mixed = rule.rule(lambda q, p: half * q + p * half)
+    mixed = traced.traced(lambda q, p: half * q + p * half)
     assert (mixed.law([1, 0], [0, 1]) == 0.5).all()
     symbols = importlib.import_module("specagg._symbols")
     q, x = symbols.node("member", value="q", row=True), np.array([0.25, 0.5, 0.75])
@@ -483,12 +483,12 @@ def test_numbers_of_numpy_are_numbers():
 @pytest.mark.parametrize(
     "function, says",
     [
-        (lambda q, p: np.where(q < p, q, p), "numpy.where .* use where from specagg.rule"),
-        (lambda q, p: np.exp(q), "numpy.exp .* use exp from specagg.rule"),
-        (lambda q, p: q / np.sum(q), "numpy.sum .* use sum from specagg.rule"),
-        (lambda q, p: q / np.max(q), "numpy.(a)?max .* use max from specagg.rule"),
-        (lambda q, p: np.minimum(q, p), "numpy.minimum .* use minimum from specagg.rule"),
-        (lambda q, p: q[np.argmax(q)] * p, "numpy.argmax .* use argmax from specagg.rule"),
+        (lambda q, p: np.where(q < p, q, p), "numpy.where .* use where from specagg.traced"),
+        (lambda q, p: np.exp(q), "numpy.exp .* use exp from specagg.traced"),
+        (lambda q, p: q / np.sum(q), "numpy.sum .* use sum from specagg.traced"),
+        (lambda q, p: q / np.max(q), "numpy.(a)?max .* use max from specagg.traced"),
+        (lambda q, p: np.minimum(q, p), "numpy.minimum .* use minimum from specagg.traced"),
+        (lambda q, p: q[np.argmax(q)] * p, "numpy.argmax .* use argmax from specagg.traced"),
         (lambda q, p: q * np.logical_not(q < p), "numpy.logical_not .* use ~"),
         (lambda q, p: np.cumsum(q), "numpy.cumsum cannot be used"),
         (lambda q, p: np.tanh(q), "numpy.tanh cannot be used"),
@@ -496,23 +496,23 @@ def test_numbers_of_numpy_are_numbers():
 )
 def test_a_function_of_numpy_says_what_to_use(function, says):
     with pytest.raises(TypeError, match=says):
-        rule.rule(function)
+        traced.traced(function)
 
 
 def test_names_that_changed():
     for name in ("Audit", "Curve"):
         with pytest.warns(DeprecationWarning, match=f"Rule{name}"):
-            assert getattr(rule, name) is getattr(rule, f"Rule{name}")
+            assert getattr(traced, name) is getattr(traced, f"Rule{name}")
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
-        rule.Other
+        traced.Other
 
 
-def test_functions_of_the_library_say_what_a_rule_has_instead():
+def test_functions_of_the_library_say_what_a_policy_has_instead():
     library = pytest.importorskip("specagg._core") and importlib.import_module("specagg")
     rows = np.array([0.5, 0.5])
-    for call in (lambda: library.curve(rules.chow, "alpha", [0.1], rows, rows), lambda: library.law(rules.chow, rows, rows),
-                 lambda: library.worst_error(rules.chow),
-                 lambda: library.verify(np.array([0]), None, rows[None], rules.chow, rows="probabilities")):
+    for call in (lambda: library.curve(policies.chow, "alpha", [0.1], rows, rows), lambda: library.law(policies.chow, rows, rows),
+                 lambda: library.worst_error(policies.chow),
+                 lambda: library.verify(np.array([0]), None, rows[None], policies.chow, rows="probabilities")):
         with pytest.raises(TypeError, match=r"policy: chow .* chow.curve .* p=chow.law\(q, p\) .* chow.cpp\(\)"):
             call()
 
@@ -550,7 +550,7 @@ def test_functions_of_the_library_say_what_a_rule_has_instead():
 def test_symbols_have_the_values_of_arrays(function):
     q, p = softmax(np.random.default_rng(4).standard_normal((2, 50, 7)))
     q[:, 3] = p[:, 3]
-    found = rule.rule(function)._values({"q": q, "p": p}, {})
+    found = traced.traced(function)._values({"q": q, "p": p}, {})
     np.testing.assert_allclose(found, function(q, p), rtol=1e-14, atol=1e-14)
 
 
@@ -569,10 +569,10 @@ def test_fma_is_rounded_once():
 @pytest.mark.parametrize(
     "mine, parameters",
     [
-        (rules.lossy, {"alpha": 0.3}),
-        (rules.typical, {}),
-        (rules.opt, {"alpha": 0.4}),
-        (rules.token_v3, {"alpha": 0.3}),
+        (policies.lossy, {"alpha": 0.3}),
+        (policies.typical, {}),
+        (policies.opt, {"alpha": 0.4}),
+        (policies.token_v3, {"alpha": 0.3}),
         (distant, {"alpha": 0.3}),
     ],
 )
@@ -585,7 +585,7 @@ def test_an_audit_passes(mine, parameters):
 def test_an_audit_counts_what_is_no_law():
     found = slip.audit()
     assert not found.passed and (found.error, found.no_law, found.undefined) == (1, 2025, 0)
-    found = rules.minimum_.audit()
+    found = policies.minimum_.audit()
     common = (np.minimum(eighths()[:, None], eighths()[None]).sum(-1) > 0).sum()
     assert found.passed and (found.no_law, found.undefined) == (0, 2025 - common)
 
@@ -607,21 +607,21 @@ def test_an_audit_sees_a_wrong_verifier(wrong, monkeypatch):
         )
 
     monkeypatch.setattr(audit, "_verify", verify)
-    assert rules.ensemble.audit().error > 0.01
+    assert policies.ensemble.audit().error > 0.01
 
 
 def test_the_curve_of_the_documentation():
-    """docs/write-your-own-rule.md has these numbers of `distant`."""
+    """docs/write-your-own-policy.md has these numbers of `distant`."""
     q, p = eighths()[:, None], eighths()[None, :]
     curve = distant.curve("alpha", [0, 0.3, 0.5, 0.7, 1], q, p)
     assert (curve.values == [0, 0.3, 0.5, 0.7, 1]).all()
     assert np.abs(1 - curve.acceptance - [0.464, 0.410, 0.251, 0.158, 0]).max() < 0.0005
     assert np.abs(curve.distance_to_target - [0, 0.055, 0.214, 0.306, 0.464]).max() < 0.0005
-    two = rules.lossy.curve("alpha", [0.3], q, p, beta=1)
-    assert two.acceptance == rules.lossy.acceptance(q, p, alpha=0.3, beta=1).mean()
+    two = policies.lossy.curve("alpha", [0.3], q, p, beta=1)
+    assert two.acceptance == policies.lossy.acceptance(q, p, alpha=0.3, beta=1).mean()
 
 
-def test_a_rule_may_call_another():
+def test_a_policy_may_call_another():
     q, p = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
-    mixed = rule.rule(lambda q, p, alpha=0.0: 0.5 * rules.token_v3(q, p, alpha=alpha) + 0.5 * p)
-    assert (mixed.law(q, p) == (rules.token_v3.law(q, p) + p) / 2).all()
+    mixed = traced.traced(lambda q, p, alpha=0.0: 0.5 * policies.token_v3(q, p, alpha=alpha) + 0.5 * p)
+    assert (mixed.law(q, p) == (policies.token_v3.law(q, p) + p) / 2).all()

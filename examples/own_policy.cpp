@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule of one's own: its exact law and what it trades; what the audit says of a rule with a slip.
+// A policy of one's own: its exact law and its trade-off; what the audit says of a slip.
 #include <specagg/decoders.hpp>
 
 #include <algorithm>
 #include <cstdio>
 
-#include <specagg/audit/audit_rule.hpp>
+#include <specagg/audit/audit_policy.hpp>
 
 using namespace specagg;
 
@@ -30,9 +30,9 @@ struct slip {
 
 int main() {
   // Every branch of every verifier, on all pairs of rows of three tokens in steps of 1/8.
-  for (const auto& [rule, found] :
-       {std::pair{"distant", audit_rule(distant{0.3})}, std::pair{"slip", audit_rule(slip{})}})
-    std::printf("%-8s %s, no law for %zu of %zu pairs of rows\n", rule,
+  for (const auto& [policy, found] :
+       {std::pair{"distant", audit_policy(distant{0.3})}, std::pair{"slip", audit_policy(slip{})}})
+    std::printf("%-8s %s, no law for %zu of %zu pairs of rows\n", policy,
                 found.passed() ? "exact" : "WRONG", found.no_law, found.pairs);
 
   std::printf("alpha  rejected  TV(pi, p)    means over these pairs\n");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule for the device whose functions lack SPECAGG_FUNCTION, one after the other: nvcc must say
+// A policy for the device whose functions lack SPECAGG_FUNCTION, one after the other: nvcc must say
 // so, not put a kernel in its place that does nothing.
 // EXPECT 1: policy.bind\(rows\)
 // EXPECT 2: policy.valid\(\)
 // EXPECT 3: pi\(.*view
 // EXPECT 4: __host__ function.*term::operator
 // EXPECT 5: Policy=mine.*checked<Policy>::bind
-// EXPECT 6: specagg: no rule chosen at run time
+// EXPECT 6: specagg: no policy chosen at run time
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/policy/checked.hpp>
 #include <specagg/policy/lossless.hpp>
@@ -62,14 +62,14 @@ struct mine {
   }
 };
 #if SPECAGG_BROKEN == 5
-using rule = specagg::checked<mine>;
+using policy = specagg::checked<mine>;
 #elif SPECAGG_BROKEN == 6
-using rule = specagg::any_of<mine, specagg::lossless>;
+using policy = specagg::any_of<mine, specagg::lossless>;
 #else
-using rule = mine;
+using policy = mine;
 #endif
 
-template cudaError_t specagg::cuda::verify(const specagg::cuda::batch<float>&, const rule&,
+template cudaError_t specagg::cuda::verify(const specagg::cuda::batch<float>&, const policy&,
                                            const specagg::match_verifier&,
                                            const specagg::cuda::outcome&, void*, std::size_t,
                                            cudaStream_t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule audited in one call: its exact law under every verifier, on every pair of rows of the 1/8
-// grid; and what it gives and takes, as a table to plot. For tests and analysis: allocates.
+// A policy audited in one call: its exact law under every verifier, on every pair of rows of the
+// 1/8 grid; and what it gives and takes, as a table to plot. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -19,8 +19,8 @@
 SPECAGG_BEGIN
 
 // What an audit found: the largest difference of a conditional probability of the emitted law from
-// pi's, and where it was. A right rule under a right verifier has an error of about 1e-16.
-struct [[nodiscard]] rule_audit {
+// pi's, and where it was. A right policy under a right verifier has an error of about 1e-16.
+struct [[nodiscard]] policy_audit {
   // its error, the text `prefix` after which, and the token of which that is
   round_error worst;
   const char* verifier = "";       // under which verifier; "" while no probability was off
@@ -46,34 +46,35 @@ namespace detail {
 struct no_progress {
   void operator()(double) const {}
 };
-inline void keep_worse(rule_audit& all, const rule_audit& other) {
+inline void keep_worse(policy_audit& all, const policy_audit& other) {
   const std::size_t reused = all.reused + other.reused;
   if (all.pairs == 0 || other.worst.error > all.worst.error) all = other;
   all.reused = reused;
 }
 // Counts the first pair of round r. Returns its law; empty if pi is not a law.
 template <class Policy>
-std::vector<double> count_pair(const Policy& rule, const grid_round<double>& r, rule_audit& found) {
-  const std::vector<double> pi = target_law(rule, r.q({}), r.p({}));
+std::vector<double> count_pair(const Policy& policy, const grid_round<double>& r,
+                               policy_audit& found) {
+  const std::vector<double> pi = target_law(policy, r.q({}), r.p({}));
   ++found.pairs;
   if (pi.empty())
-    ++(bound_to(unchecked(rule), r.q({}), r.p({})).empty() ? found.undefined : found.no_law);
+    ++(bound_to(unchecked(policy), r.q({}), r.p({})).empty() ? found.undefined : found.no_law);
   return pi;
 }
 
 }  // namespace detail
 
 // One verifier, with 1 to 3 drafted tokens, every branch of every round of the grid walked.
-//   verify        verify(drafted, q_rows, p_rows, rule, chooser, out, scratch), as verify_token,
+//   verify        verify(drafted, q_rows, p_rows, policy, chooser, out, scratch), as verify_token,
 //                 gives a verdict
 //   name          of the verifier, for the result, which keeps the pointer
 //   after_round   called with the part of the work that is done
 template <class Policy, class Verify, class AfterRound = detail::no_progress>
-rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify,
-                      AfterRound&& after_round = {}) {
+policy_audit audit_policy(const Policy& policy, const char* name, Verify&& verify,
+                          AfterRound&& after_round = {}) {
   constexpr std::size_t longest = 3;
-  rule_audit found;
-  if (!valid(rule)) {
+  policy_audit found;
+  if (!valid(policy)) {
     found.worst = {1, {}, no_token, status::invalid_parameter};
     return found;
   }
@@ -81,13 +82,13 @@ rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify,
   for (std::size_t gamma = 1; gamma <= longest; ++gamma)
     for (std::size_t i = 0; i < rounds; ++i) {
       const grid_round<double> r{i};
-      if (gamma == 1) detail::count_pair(rule, r, found);
+      if (gamma == 1) detail::count_pair(policy, r, found);
       const auto q = [&](const std::vector<token_id>& prefix) { return r.q(prefix); };
       const auto p = [&](const std::vector<token_id>& prefix) { return r.p(prefix); };
       const auto pi = [&](const std::vector<token_id>& prefix) {
-        return target_law(rule, q(prefix), p(prefix));
+        return target_law(policy, q(prefix), p(prefix));
       };
-      const round_error e = worst_error_of_round(rule, gamma, q, p, verify, pi, &found.reused);
+      const round_error e = worst_error_of_round(policy, gamma, q, p, verify, pi, &found.reused);
       if (e.error > found.worst.error) {
         found.worst = e;
         found.verifier = name;
@@ -104,15 +105,15 @@ rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify,
 // Coupled verification draws no branches that could be walked: its joint law of draft and output is
 // computed in closed form for each pair of rows, and must have the marginals q and pi. gamma is 1.
 template <class Policy>
-rule_audit audit_coupled(const Policy& rule) {
-  rule_audit found;
-  if (!valid(rule)) {
+policy_audit audit_coupled(const Policy& policy) {
+  policy_audit found;
+  if (!valid(policy)) {
     found.worst = {1, {}, no_token, status::invalid_parameter};
     return found;
   }
   for (std::size_t i = 0; i < grid_round<double>::rounds(); ++i) {
     const grid_round<double> r{i};
-    const std::vector<double> pi = detail::count_pair(rule, r, found);
+    const std::vector<double> pi = detail::count_pair(policy, r, found);
     if (pi.empty()) continue;
     const std::array<double, 3> q = r.q({});
     const std::vector<double> joint = coupled_joint_law(q, pi);
@@ -139,28 +140,29 @@ rule_audit audit_coupled(const Policy& rule) {
 // The same by a verifier of the list (verify/verifiers.hpp).
 template <class Policy, class V, class AfterRound = detail::no_progress>
   requires requires { V::name; }
-rule_audit audit_rule(const Policy& rule, const V& verifier, AfterRound&& after_round = {}) {
-  if constexpr (shares_noise<V>) {
+policy_audit audit_policy(const Policy& policy, const V& verifier, AfterRound&& after_round = {}) {
+  if constexpr (is_coupled<V>) {
     static_assert(std::is_same_v<V, coupled_verifier>,
-                  "specagg: the joint law of a verifier that shares noise is known of "
+                  "specagg: the joint law of a coupled verifier is known of "
                   "coupled_verifier alone");
-    return audit_coupled(rule);
+    return audit_coupled(policy);
   } else {
-    return audit_rule(
-        rule, V::name, [&](auto&&... a) { return verifier.verify(a...); }, after_round);
+    return audit_policy(
+        policy, V::name, [&](auto&&... a) { return verifier.verify(a...); }, after_round);
   }
 }
 
-// All verifiers: what the tests of this library run for each of its rules. Takes seconds.
+// All verifiers: what the tests of this library run for each of its policies. Takes seconds.
 template <class Policy>
-rule_audit audit_rule(const Policy& rule) {
-  rule_audit found;
-  for_each_verifier(
-      0, 0, [&](const auto& verifier) { detail::keep_worse(found, audit_rule(rule, verifier)); });
+policy_audit audit_policy(const Policy& policy) {
+  policy_audit found;
+  for_each_verifier(0, 0, [&](const auto& verifier) {
+    detail::keep_worse(found, audit_policy(policy, verifier));
+  });
   return found;
 }
 
-// What a rule gives and takes for one pair of rows: how probable it is that a drafted token is
+// What a policy gives and takes for one pair of rows: how probable it is that a drafted token is
 // accepted by each verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) -
 // TV(pi, p))+: no law as near to p is rejected less by token verification, whose rejections are
 // TV(q, pi) = 1 - token.
@@ -169,7 +171,7 @@ struct [[nodiscard]] trade_off {
   double distance = 0;                       // TV(pi, p)
   double least_rejection = 0;
 };
-// pi = target_law(rule, q, p), not empty; all of one size.
+// pi = target_law(policy, q, p), not empty; all of one size.
 inline trade_off trade_off_of(std::span<const double> pi, std::span<const double> q,
                               std::span<const double> p) {
   trade_off t;
@@ -181,14 +183,15 @@ inline trade_off trade_off_of(std::span<const double> pi, std::span<const double
   return t;
 }
 
-// The trade-off curve of rule_of(parameter) for each of the parameters, as CSV: a line with the
+// The trade-off curve of policy_of(parameter) for each of the parameters, as CSV: a line with the
 // names of the columns, and one for each parameter and pair of rows of the 1/8 grid. q and p are
 // three numbers with spaces between; where pi is not a law the other columns are empty.
-template <class RuleOf>
-void write_trade_off(std::ostream& out, std::span<const double> parameters, const RuleOf& rule_of) {
+template <class PolicyOf>
+void write_trade_off(std::ostream& out, std::span<const double> parameters,
+                     const PolicyOf& policy_of) {
   char digits[32];
-  const auto write = [&](double x, char behind) {
-    out.write(digits, std::to_chars(digits, digits + sizeof digits, x).ptr - digits).put(behind);
+  const auto write = [&](double x, char after) {
+    out.write(digits, std::to_chars(digits, digits + sizeof digits, x).ptr - digits).put(after);
   };
   const auto write_row = [&](const std::array<double, 3>& row) {
     write(row[0], ' ');
@@ -202,7 +205,7 @@ void write_trade_off(std::ostream& out, std::span<const double> parameters, cons
         write(parameter, ',');
         write_row(q);
         write_row(p);
-        const std::vector<double> pi = target_law(rule_of(parameter), q, p);
+        const std::vector<double> pi = target_law(policy_of(parameter), q, p);
         if (pi.empty()) {
           out << ",,,,\n";
           continue;
