@@ -244,7 +244,7 @@ TEST_CASE("the law of a policy that is none is empty: undefined_target") {
   CHECK(why == status::ok);
 }
 TEST_CASE(
-    "the audit of a policy that is no law says where, checked or not; a policy that is undefined "
+    "the audit of a policy that is no law says where, checked or not. A policy that is undefined "
     "passes") {
   for (const round_error& e : {audit_of(careless{.4}), audit_of(checked{careless{.4}})}) {
     CHECK(e.error == 1);

@@ -227,7 +227,7 @@ TEST_CASE("without observations, and for an outcome that is certain, the fit pas
   CHECK(certain.detectable < 0.05);
 }
 TEST_CASE(
-    "the false alarms of small laws, summed over all results, are at most those asked for; so are "
+    "the false alarms of small laws, summed over all results, are at most those asked for. So are "
     "p-values") {
   for (const double rate : {0.05, 1e-3, 1e-6, 1e-9}) {
     const auto check = [&](const char* what, const std::vector<outcome>& all) {

@@ -109,7 +109,7 @@ struct without_start {
 };
 }  // namespace
 TEST_CASE(
-    "block verification over many rounds emits the joint law; with noise keyed by position alone "
+    "block verification over many rounds emits the joint law. With noise keyed by position alone "
     "it does not",
     "[slow]") {
   const std::size_t n = 400000;

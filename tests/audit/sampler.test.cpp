@@ -19,7 +19,7 @@ token_id drawn(double u, double more_of_token_0 = 0) {
 
 }  // namespace
 
-TEST_CASE("a right sampler passes; one that is off by more than `detectable` does not") {
+TEST_CASE("a right sampler passes. One that is off by more than `detectable` does not") {
   const std::size_t n = 20000;
   const auto sampler = [&](double bias) {
     return [=](std::size_t request) {

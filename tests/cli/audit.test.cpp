@@ -156,7 +156,7 @@ TEST_CASE("audit's worst tokens are those that are off by more than chance, not 
   CHECK(json::parse(r.out)["worst"][0]["token"] == 0);
 }
 TEST_CASE(
-    "a token of probability 0 is a misfit, however few were seen; where no gap can be found, audit "
+    "a token of probability 0 is a misfit, however few were seen. Where no gap can be found, audit "
     "says so") {
   const cli::ran r = audit("[0.5, 0.5, 0]", "0\n1\n2\n");
   INFO(r.out);

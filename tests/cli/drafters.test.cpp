@@ -131,7 +131,7 @@ TEST_CASE("lookup, counts and a model are asked in the order in which --draft na
   CHECK(automatic["drafters"].size() == 3);
 }
 TEST_CASE(
-    "a lookup in a file that holds the answer drafts the answer; several files are looked up in") {
+    "a lookup in a file that holds the answer drafts the answer. Several files are looked up in") {
   const std::string common = "--temperature 0 --max-tokens 120 --prompt 'And it came to pass' ";
   const auto alone = generated(common + "--gamma 0");
   const temporary answer("answer.txt", "And it came to pass" + std::string(alone["text"])),
@@ -144,7 +144,7 @@ TEST_CASE(
   CHECK(j["target_calls"] < 40);
   CHECK(j["target_calls"] < without["target_calls"]);
 }
-TEST_CASE("counts of a file that holds the answer draft the answer; several files are counted") {
+TEST_CASE("counts of a file that holds the answer draft the answer. Several files are counted") {
   const std::string common = "--temperature 0 --max-tokens 120 --prompt 'And it came to pass' ";
   const auto alone = generated(common + "--gamma 0");
   const temporary answer("counted.txt", "And it came to pass" + std::string(alone["text"])),

@@ -103,7 +103,7 @@ TEST_CASE("generate --json holds every number, and they agree with each other") 
   CHECK(double(j["v"]) > 0);
   CHECK(j["target_alone"]["tokens"].size() == 60);
 }
-TEST_CASE("the same seed gives the same text, another seed another; threads change nothing") {
+TEST_CASE("the same seed gives the same text, another seed another. Threads change nothing") {
   const auto a = generated("--max-tokens 50 --seed 7"),
              b = generated("--max-tokens 50 --seed 7 --threads 2"),
              c = generated("--max-tokens 50 --seed 8");
@@ -168,7 +168,7 @@ TEST_CASE(
       if (double(j["c"]) + double(j["d"]) < .4) CHECK(j["drafted"] > 0);
     }
 }
-TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its models") {
+TEST_CASE("gamma 0 is the target alone. Every decoder counts the calls of its models") {
   const auto none = generated("--max-tokens 20 --gamma 0");
   CHECK(none["draft_calls"] == 0);
   CHECK(none["target_calls"] == 20);
@@ -346,7 +346,7 @@ TEST_CASE(
   CHECK(generated("--policy minimum --max-tokens 2")["space"] == "law");
 }
 TEST_CASE(
-    "a space that a policy or decoder does not have is refused; rows without a law say why, and "
+    "a space that a policy or decoder does not have is refused. Rows without a law say why, and "
     "the "
     "way out") {
   refuses("generate --space prayer", {"--space prayer", "raw, law"});
@@ -490,7 +490,7 @@ TEST_CASE("tokens that the file calls unused are never drawn") {
   for (const char* name : {"target", "draft"})
     std::filesystem::remove(std::string(name) + ".unused.tmp");
 }
-TEST_CASE("a prompt comes from a pipe, too; one that nobody writes to is not waited for") {
+TEST_CASE("a prompt comes from a pipe, too. One that nobody writes to is not waited for") {
   std::filesystem::remove("pipe.tmp");
   REQUIRE(mkfifo("pipe.tmp", 0600) == 0);
   const ran nobody = run("generate --prompt-file pipe.tmp");
@@ -523,7 +523,7 @@ TEST_CASE("penalties and filters are applied") {
         generated("--temperature 0 --max-tokens 50")["tokens"]);
 }
 TEST_CASE(
-    "standard output gets the prompt and its continuation and nothing else; the counts are told "
+    "standard output gets the prompt and its continuation and nothing else. The counts are told "
     "beside it") {
   for (const std::string options : {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the",
                                     "--max-tokens 9 --verify coupled --gamma auto"}) {
@@ -545,7 +545,7 @@ TEST_CASE(
   std::filesystem::remove("bare-text.tmp");
 }
 TEST_CASE(
-    "terminal: one without colours gets brackets that show where each token came from; a pipe gets "
+    "terminal: one without colours gets brackets that show where each token came from. A pipe gets "
     "none") {
   if (!cli::has_terminals()) return;
   const std::string arguments = "generate --compare --max-tokens 60";

@@ -169,7 +169,7 @@ TEST_CASE("a bad line gets a status that names the problem, and the batch goes o
   CHECK(batch("").empty());
   CHECK(batch(good).size() == 1);  // no newline at the end
 }
-TEST_CASE("logits, -inf among them, are rows; confidence decides, probabilities are mixed") {
+TEST_CASE("logits, -inf among them, are rows. Confidence decides, probabilities are mixed") {
   const auto out = batch(
       R"({"policy":"lossless","q_logits":[0,0,"-inf"],"p_logits":[1,"-inf",1]})"
       "\n"
@@ -240,7 +240,7 @@ TEST_CASE("law prints a table, or JSON") {
   CHECK(double(j["worst_error"]) < 1e-15);
 }
 TEST_CASE(
-    "rows of a real vocabulary: every policy's target, acceptance and overlap; the law is null, as "
+    "rows of a real vocabulary: every policy's target, acceptance and overlap. The law is null, as "
     "nobody walked it") {
   const std::vector<double> q = long_row(151936, 0);
   std::string text;
@@ -298,7 +298,7 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "law --q and --p take files of numbers; long rows are printed by their most likely tokens") {
+    "law --q and --p take files of numbers. Long rows are printed by their most likely tokens") {
   const auto path =
       std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
   const std::string file = path.string();

@@ -80,7 +80,7 @@ TEST_CASE("terminal: colours are for one that has them, unless NO_COLOR is set")
   CHECK_FALSE(has_escapes(run(arguments)));
 }
 TEST_CASE(
-    "terminal: the option --color is stronger than it and than NO_COLOR; an empty NO_COLOR says "
+    "terminal: the option --color is stronger than it and than NO_COLOR. An empty NO_COLOR says "
     "nothing") {
   if (!cli::has_terminals()) return;
   const std::string arguments = "generate --max-tokens 20 --prompt x --color ";

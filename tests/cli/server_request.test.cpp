@@ -8,7 +8,7 @@
 #include "../tools/cli/chat.hpp"
 #include "support/catch.hpp"
 
-TEST_CASE("a request without a seed has one of 64 bits; one that is given is any of 64 bits") {
+TEST_CASE("a request without a seed has one of 64 bits. One that is given is any of 64 bits") {
   const cli::cpu_tokenizer tokens(specagg::cpu::gguf_file::open(SPECAGG_MODELS "/target.gguf"));
   const request_limits most{.model = "m",
                             .context = 64,

@@ -143,7 +143,7 @@ TEST_CASE(
                       one_line.substr(character));
 }
 
-TEST_CASE("a passage's own words find it first; of equal passages the first one comes first") {
+TEST_CASE("a passage's own words find it first. Of equal passages the first one comes first") {
   const cli::passages all(texts, pieces());
   for (std::uint32_t id = 5; id <= all.size(); id += 17) {
     const auto tokens = all.tokens(id);
@@ -266,7 +266,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("relevance is scored again every n tokens, for the same passages; between that h stays") {
+TEST_CASE("relevance is scored again every n tokens, for the same passages. Between that h stays") {
   const auto text = pieces().encode(read(kjv + "/test.txt").substr(5000, 1000));
   const std::size_t prompt = 40, every = 8;
   const auto shared = library({.folder = kjv, .rescore = every}), once = library({.folder = kjv});

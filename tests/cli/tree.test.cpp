@@ -67,7 +67,7 @@ TEST_CASE(
         40);
 }
 TEST_CASE(
-    "a tree that is a chain gives the tokens of block verification; recursive those of token "
+    "a tree that is a chain gives the tokens of block verification, recursive those of token "
     "verification") {
   for (const char* policy : {"lossless", "token-v3:alpha=0.3", "ensemble:lambda=0.4"}) {
     const std::string common = std::string("--max-tokens 100 --seed 7 --policy ") + policy + " ";
@@ -86,7 +86,7 @@ TEST_CASE("the report of a tree, and more tokens per call than a chain of its de
   CHECK(double(j["tokens_per_target_call"]) > double(chain["tokens_per_target_call"]));
 }
 TEST_CASE(
-    "law --tree: both verifiers emit the law; greedy proposals attain the optimum of one level") {
+    "law --tree: both verifiers emit the law. Greedy proposals attain the optimum of one level") {
   const std::string rows = "law --json --q .5,.3,.2 --p .2,.4,.4 ";
   for (const char* options :
        {"--tree 2,2", "--tree 2,1,1 --propose sampled", "--tree 2 --policy token-v3:alpha=0.3",

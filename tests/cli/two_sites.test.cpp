@@ -99,7 +99,7 @@ TEST_CASE("a build without gRPC has no dragon and no dssd, and says how to get t
 #else
 
 TEST_CASE(
-    "serve says where it listens; a device gets its text, and the server hears of the last token") {
+    "serve says where it listens. A device gets its text, and the server hears of the last token") {
   for (const std::string& name : both) {
     server s(name + " serve");
     const json j = result(run(name + " device --max-tokens 40" + to(s.port)));
@@ -151,7 +151,7 @@ TEST_CASE("a device whose model has other tokens drafts for the text's, in every
 }
 
 TEST_CASE(
-    "terminal: a device prints no control bytes of a text at one; a pipe gets the text's own "
+    "terminal: a device prints no control bytes of a text at one. A pipe gets the text's own "
     "bytes") {
   if (!cli::has_terminals()) return;
   // a terminal's title; red, and a control of Latin-1
@@ -200,7 +200,7 @@ TEST_CASE("one end with TLS and one without find out at once, not after --give-u
 }
 
 TEST_CASE(
-    "dragon profile fits a line to the times that it prints; both ends begin with what it "
+    "dragon profile fits a line to the times that it prints. Both ends begin with what it "
     "measured") {
   folder f;
   const ran r = run("dragon profile --max-tokens 60 --json", "/dev/null", f.path + "/fast");

@@ -38,7 +38,7 @@ TEST_CASE("what CUDA refuses is an error that says where, and is not reported ag
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 TEST_CASE(
-    "a device has a stream and a workspace; memory of it can be written and read in that stream") {
+    "a device has a stream and a workspace. Memory of it can be written and read in that stream") {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return;
   const device on;

@@ -231,7 +231,7 @@ TEST_CASE("every thread of every block runs once, and knows where it is") {
 }
 
 TEST_CASE(
-    "barriers order reads and writes of shared memory; a missing one is found by some order of "
+    "barriers order reads and writes of shared memory. A missing one is found by some order of "
     "threads") {
   const auto sum = [](auto* kernel) {
     return [kernel] {
@@ -348,7 +348,7 @@ TEST_CASE("a barrier that some threads never reach is named, not waited for") {
 }
 
 TEST_CASE(
-    "a load or store whose address is not aligned is named; so is a read of memory that is not the "
+    "a load or store whose address is not aligned is named. So is a read of memory that is not the "
     "device's") {
   if (!cuda_emulator::overwrites_shared_memory()) return;  // a sanitizer is in its place
   const auto refusal = [](auto* kernel, auto... arguments) {

@@ -219,7 +219,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("logits stay on the device for what the stream does next; two models share it") {
+TEST_CASE("logits stay on the device for what the stream does next. Two models share it") {
   const auto on = std::make_shared<const cuda::device>();
   const auto target_weights = on_device(bundled("target"), on),
              draft_weights = on_device(bundled("draft"), on);
@@ -250,7 +250,7 @@ TEST_CASE("logits stay on the device for what the stream does next; two models s
 }
 
 TEST_CASE(
-    "weights that the device cannot hold are refused by name; weights that are no numbers give "
+    "weights that the device cannot hold are refused by name. Weights that are no numbers give "
     "NaN") {
   const auto refusal = [](const std::string& bytes) {
     const test::gguf_bytes kept(bytes);

@@ -532,7 +532,7 @@ TEST_CASE("a full context or buffer ends a cascade with context_full, and nothin
   });
 }
 TEST_CASE(
-    "a model of a cascade that fails or returns NaN is reported; the text stays, and decoding can "
+    "a model of a cascade that fails or returns NaN is reported. The text stays, and decoding can "
     "go on") {
   for_each_decoder([](const char* name, auto decode) {
     for (std::size_t call = 0; call < 30; ++call)

@@ -293,7 +293,7 @@ TEST_CASE(
   CHECK(nan_rows > 0);
 }
 TEST_CASE(
-    "a drafter of another vocabulary is reported; more proposals than the workspace holds are "
+    "a drafter of another vocabulary is reported. More proposals than the workspace holds are "
     "refused") {
   struct : mixed_drafter {
     std::size_t vocab_size() const { return 7; }

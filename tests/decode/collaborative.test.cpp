@@ -906,7 +906,7 @@ TEST_CASE("rows that have no combination end decoding with undefined_target") {
   CHECK(t.size >= 1);
 }
 TEST_CASE(
-    "a model among three that fails or returns NaN is reported; the text stays, and decoding can "
+    "a model among three that fails or returns NaN is reported. The text stays, and decoding can "
     "go on") {
   for (std::size_t call = 0; call < 25; ++call)
     for (int which = 0; which < 6; ++which) {

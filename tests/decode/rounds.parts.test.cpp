@@ -45,14 +45,14 @@ struct scripted_round {
 
 }  // namespace
 
-TEST_CASE("a round drafts, scores, verifies and commits; a draft that ended early is verified") {
+TEST_CASE("a round drafts, scores, verifies and commits. A draft that ended early is verified") {
   scripted_round whole{.drafts = status::no_draft, .verifies = status::undefined_target};
   const auto result = detail::run_round(whole);
   CHECK(whole.ran == "dsvc");
   CHECK((result.why == status::undefined_target && result.draft_why == status::no_draft));
   CHECK(result.drafted == 3);
 }
-TEST_CASE("a round that cannot begin does nothing; one that fails is rolled back, once") {
+TEST_CASE("a round that cannot begin does nothing. One that fails is rolled back, once") {
   scripted_round refused{.begins = status::context_full};
   CHECK(detail::run_round(refused).why == status::context_full);
   CHECK(refused.ran.empty());

@@ -414,7 +414,7 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
 }
 }  // namespace
 TEST_CASE(
-    "1,000 texts of 20 tokens over a grammar with dead ends all finish; mutant: discarding at a "
+    "1,000 texts of 20 tokens over a grammar with dead ends all finish. Mutant: discarding at a "
     "dead end is found") {
   std::array<int, 4> finished{};
   for (std::uint64_t request = 0; request < 1000; ++request) {
@@ -531,7 +531,7 @@ void survives(bool same, Decode decode) {
 }
 }  // namespace
 TEST_CASE(
-    "what a model throws reaches the caller; text, processor and models hold what was verified, "
+    "what a model throws reaches the caller. Text, processor and models hold what was verified, "
     "and can go on") {
   const watcher any = [](const emission&) { return true; };
   either chooser = streams(3);
@@ -630,7 +630,7 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
   }
 }
 TEST_CASE(
-    "a model that cannot go back to a position is fed the text again; one that cannot at all ends "
+    "a model that cannot go back to a position is fed the text again. One that cannot at all ends "
     "decoding") {
   const watcher any = [](const emission&) { return true; };
   const auto decode = [&](actor& d, actor& m, tokens& buffer) {

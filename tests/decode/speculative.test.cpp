@@ -281,7 +281,7 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
   }
 }
 TEST_CASE(
-    "a draft model whose context is smaller stops drafting where it is full; the text goes on") {
+    "a draft model whose context is smaller stops drafting where it is full. The text goes on") {
   for (std::size_t capacity = 1; capacity < 40; capacity += 3) {
     const auto decode = [&](const auto& policy, const auto& verifier, text& t, status& draft_why) {
       toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4);
@@ -370,7 +370,7 @@ struct faulty : toy_source<float> {
 };
 }  // namespace
 TEST_CASE(
-    "a model that fails or returns NaN is reported; the text keeps what was verified and decoding "
+    "a model that fails or returns NaN is reported. The text keeps what was verified and decoding "
     "can go on") {
   for (std::size_t call = 0; call < 30; ++call)
     for (int which = 0; which < 4; ++which) {

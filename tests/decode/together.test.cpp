@@ -268,7 +268,7 @@ TEST_CASE(
   CHECK(b.shared.length.learned == 0);
 }
 
-TEST_CASE("a text that fails ends alone; an exception leaves all as they were before the round") {
+TEST_CASE("a text that fails ends alone. An exception leaves all as they were before the round") {
   counted::calls.clear();
   thread_pool pool(1);
   const auto make = [](bool target) { return counted(40, target, 100); };

@@ -184,7 +184,7 @@ TEST_CASE(
   counts_drafter<double> wrong(12, 400, 1, {-1});
   CHECK(ask(wrong, {1, 5, 1}, {}, row, confidence) == status::invalid_parameter);
 }
-TEST_CASE("of more than `most` continuations a row has the most likely; it still sums to 1") {
+TEST_CASE("of more than `most` continuations a row has the most likely. It still sums to 1") {
   constexpr std::size_t V = 999, most = counts_drafter<double>::most;
   tokens text;
   for (token_id t = 1; t < token_id(V); ++t)  // 0 is followed by all others, by every third twice
@@ -218,7 +218,7 @@ TEST_CASE("counts never propose a token of a document that the vocabulary lacks"
   CHECK(dense(row) == std::vector<double>{0, 0, 0, 0, 1, 0, 0});
 }
 TEST_CASE(
-    "in a text beyond its capacity counts propose nothing, nor in a draft beyond gamma; they say "
+    "in a text beyond its capacity counts propose nothing, nor in a draft beyond gamma. They say "
     "which") {
   counts_drafter<float> drafter(7, 4, 1);
   sparse_row<float> row;

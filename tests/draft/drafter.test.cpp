@@ -128,7 +128,7 @@ struct ending_drafter : mixed_drafter {
 };
 }  // namespace
 TEST_CASE(
-    "a drafter that has no row ends the draft; that is an error only if the policy reads it, or it "
+    "a drafter that has no row ends the draft. That is an error only if the policy reads it, or it "
     "says stopped") {
   for (std::size_t rows = 0; rows <= 3; ++rows)
     for (const status why : {status::no_draft, status::context_full, status::stopped}) {

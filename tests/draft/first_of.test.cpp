@@ -113,7 +113,7 @@ TEST_CASE("a row that was not worth a token will do for the bonus where a later 
   CHECK(t.size == 102);
 }
 TEST_CASE(
-    "where both have nothing the last one's status is reported; different vocabularies are "
+    "where both have nothing the last one's status is reported. Different vocabularies are "
     "refused") {
   source d(20, 5, 1, 3, 4), other(21, 5, 1), m(20, 5, 1);
   std::vector<double> logits(5 * 21);

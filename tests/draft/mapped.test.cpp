@@ -227,7 +227,7 @@ struct half_masked : toy {
 }  // namespace
 
 TEST_CASE(
-    "where the mapped tokens have no mass nothing is drafted; sources and rows of wrong sizes are "
+    "where the mapped tokens have no mass nothing is drafted. Sources and rows of wrong sizes are "
     "refused") {
   half_masked d(of_draft.size(), 1);
   retokenising_source<half_masked, longest_match> source(d, toy_text());

@@ -68,7 +68,7 @@ TEST_CASE("every child was drawn from its law, given the siblings before it") {
       CHECK(all == Approx(1).epsilon(1e-14));
     }
 }
-TEST_CASE("fewer tokens than were asked for; none in an invalid row") {
+TEST_CASE("fewer tokens than were asked for, none in an invalid row") {
   const std::vector<double> two{0.5, 0, 0.5, 0}, bad{0.5, -1, 1.5, 0};
   for (const proposal kind : kinds) {
     exhaustive_chooser chooser;

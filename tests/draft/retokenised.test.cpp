@@ -248,7 +248,7 @@ TEST_CASE(
   CHECK(logits == due);
 }
 TEST_CASE(
-    "a model that cannot be rolled back reads the text again; if it refuses that too, its status "
+    "a model that cannot be rolled back reads the text again. If it refuses that too, its status "
     "is reported") {
   forgetful model(of_draft.size(), 3, 3);
   retokenising_source<forgetful, longest_match> source(model, toy_text());

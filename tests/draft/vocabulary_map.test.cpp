@@ -55,7 +55,7 @@ TEST_CASE(
   CHECK(map_of_equal_tokens(texts{{"x"}}, texts{{"x", kind::spare}, {"x"}, {"x"}}).to(0) == 1);
 }
 TEST_CASE(
-    "mapped logits are the draft's at their places and masked elsewhere; Z is the mass that they "
+    "mapped logits are the draft's at their places and masked elsewhere. Z is the mass that they "
     "keep") {
   const std::vector<double> logits{0.5, -1, 2, 3, 1, 0, -2, 0.25};
   std::vector<double> row(4, 7);

@@ -87,7 +87,7 @@ TEST_CASE("Eq 7 as printed, with t_l twice, does not give Eq 8") {
   CHECK(std::fabs(printed(d) - printed(exchanged(d)) - plan::latency_difference_eq8(d)) > 0.01);
 }
 TEST_CASE(
-    "the exact time is Eq 7 outside c_r < c_l < c_r + rtt, and at most Eq 7 inside; at a^l = 0 "
+    "the exact time is Eq 7 outside c_r < c_l < c_r + rtt, and at most Eq 7 inside. At a^l = 0 "
     "equal to it") {
   numbers n(2);
   double gap = 0;
@@ -121,7 +121,7 @@ TEST_CASE("exact time, timeline and the recursion played as events agree") {
   }
 }
 TEST_CASE(
-    "more look-ahead is never slower; with one draft of it every draft waits for the token before: "
+    "more look-ahead is never slower. With one draft of it every draft waits for the token before: "
     "Eq 9's baseline") {
   numbers n(4);
   for (int i = 0; i < 200; ++i) {

@@ -12,7 +12,7 @@
 using namespace specagg;
 
 TEST_CASE(
-    "Table 1 of the DSSD paper: V = 50000, 16 bits, 100 Mbit/s, 20 ms; all 24 cells as printed") {
+    "Table 1 of the DSSD paper: V = 50000, 16 bits, 100 Mbit/s, 20 ms. All 24 cells as printed") {
   const double a[] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.99};
   const char* printed[4][6] = {
       {"0.75 26.00", "0.64 25.12", "0.51 24.08", "0.36 22.88", "0.19 21.52", "0.02 20.16"},

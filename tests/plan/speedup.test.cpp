@@ -72,7 +72,7 @@ TEST_CASE("the visit rates are the stationary law of the three states") {
   }
 }
 TEST_CASE(
-    "rates, calls, tokens and speed-up are those of the protocol played token by token; Theorem "
+    "rates, calls, tokens and speed-up are those of the protocol played token by token. Theorem "
     "3.6's is not") {
   numbers coin(6);
   for (const plan::alternating& x : {plan::alternating{0.8, 0.8, 1, 1, 0.1},

@@ -9,7 +9,7 @@
 using namespace specagg;
 
 TEST_CASE(
-    "a node has the children that bring the most beyond their cost; a level pays its draft step, "
+    "a node has the children that bring the most beyond their cost. A level pays its draft step, "
     "too") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
   growth.begin();
@@ -73,7 +73,7 @@ TEST_CASE(
   dear.begin();
   CHECK(dear.worth_level(1));
 }
-TEST_CASE("what is accepted and what it costs is learned; rounds without a node begin again") {
+TEST_CASE("what is accepted and what it costs is learned. Rounds without a node begin again") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
   using path = plan::tree_growth::path_record;
   for (int round = 0; round < 500; ++round) {

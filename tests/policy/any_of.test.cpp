@@ -206,7 +206,7 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
 
 }  // namespace
 
-TEST_CASE("decoders write the text of the chosen policy; raw logits are combined by it") {
+TEST_CASE("decoders write the text of the chosen policy. Raw logits are combined by it") {
   for_each_policy(
       [](const auto& policy) { CHECK(text_by(any_policy{policy}) == text_by(policy)); });
   using pair = any_of<ensemble, geometric>;

@@ -15,7 +15,7 @@ double plain(double p_weight, double q_weight, double q, double p) {
 
 }  // namespace
 
-TEST_CASE("contrastive is softmax(l_p - mu l_q); `plus` is softmax((1 + mu) l_p - mu l_q)") {
+TEST_CASE("contrastive is softmax(l_p - mu l_q). `plus` is softmax((1 + mu) l_p - mu l_q)") {
   for (const double mu : {0.0, 0.1, 0.5, 2.0, -0.5})
     for (const bool holes : {false, true}) {
       const auto minus = [=](auto x) { return plain(1, -mu, x[0], x[1]); };
@@ -84,7 +84,7 @@ TEST_CASE("arithmetic of two models is (1 + a) l_p - a l_q, p having read the co
             1e-13);
 }
 TEST_CASE(
-    "arithmetic masks what l lacks, or l_plus; what only l_minus lacks makes it an "
+    "arithmetic masks what l lacks, or l_plus. What only l_minus lacks makes it an "
     "undefined_target") {
   const row full{0.25, 0.25, 0.5}, lacking{0.5, 0.5, 0};
   CHECK(law_of(arithmetic<>{1}, std::array{lacking, full, full})[2] == 0);

@@ -58,7 +58,7 @@ TEST_CASE("exact beta agrees with sorting, and makes rejected and residual mass 
     }
 }
 TEST_CASE(
-    "alpha = 0 with beta 1 is the target itself; q <= p / (1 - alpha) everywhere is the draft") {
+    "alpha = 0 with beta 1 is the target itself, q <= p / (1 - alpha) everywhere is the draft") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.25, 0.5};
   CHECK(target_law(lossy{0, 1}, q, p) == p);
   CHECK(target_law(lossy{0.5}, q, p) == q);

@@ -62,7 +62,7 @@ TEST_CASE("without a budget mentored decoding is lossless, also where the rows a
   }
 }
 TEST_CASE(
-    "mentored decoding spends all of its budget, or needs less and is the draft; more budget "
+    "mentored decoding spends all of its budget, or needs less and is the draft. More budget "
     "accepts more") {
   numbers n(1);
   for (int trial = 0; trial < 40; ++trial) {

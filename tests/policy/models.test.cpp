@@ -24,7 +24,7 @@ struct first_of_three : first_model {
 
 }  // namespace
 
-TEST_CASE("model<K> is the number of row K; of a pair, model 0 is q and model 1 is p") {
+TEST_CASE("model<K> is the number of row K. Of a pair, model 0 is q and model 1 is p") {
   const auto three = view_of(std::array{0.25, 0.5, 0.75});
   CHECK((model<0>(three).v == 0.25 && model<1>(three).v == 0.5 && model<2>(three).v == 0.75));
   const token_view<one, false> pair{one(0.125), one(0.875)};
@@ -70,7 +70,7 @@ TEST_CASE("passes over three rows see the same token of each, in every block") {
   });
   CHECK(s == status::ok);
 }
-TEST_CASE("a row that is none is reported, and nothing is called; two rows are a pair") {
+TEST_CASE("a row that is none is reported, and nothing is called. Two rows are a pair") {
   const std::vector<double> good{0.5, 0.5}, bad{0.5, -0.5};
   const auto never = [](const auto&, const auto&) {
     FAIL("called");

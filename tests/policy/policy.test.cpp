@@ -90,7 +90,7 @@ TEST_CASE("weights are convex if none is negative and they sum to 1") {
   CHECK_FALSE(
       (all_finite(std::array{0., double(INFINITY)}) || all_finite(std::array{double(NAN)})));
 }
-TEST_CASE("0 log 0 is 0; entropy and e^z - 1 keep their digits") {
+TEST_CASE("0 log 0 is 0. Entropy and e^z - 1 keep their digits") {
   CHECK(weighted_log(one(0), one(0)).v == 0);
   CHECK(weighted_log(one(2), one(0.5)).v == Approx(-2 * std::log(2.)).epsilon(1e-15));
   CHECK(weighted_log(one(-2), one(0.5)).v == Approx(2 * std::log(2.)).epsilon(1e-15));

@@ -102,7 +102,7 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "at temperature 0 raw logits give the largest combined one; processed rows may have nothing in "
+    "at temperature 0 raw logits give the largest combined one. Processed rows may have nothing in "
     "common") {
   const std::array<row, 2> l{row{2, 1.9, 0}, row{0, 1.9, 2}};
   CHECK(raw<double>(geometric{0.5}, l, {0}) == row{0, 1, 0});

@@ -79,7 +79,7 @@ TEST_CASE(
   check(processed_row<float>(logits, {.temperature = 0.7, .top_k = 50}),
         token_id(std::ranges::max_element(logits) - logits.begin()));
 }
-TEST_CASE("with_row gives the row by its own kind; a default any_row is invalid") {
+TEST_CASE("with_row gives the row by its own kind. A default any_row is invalid") {
   mixed row;
   CHECK(row.normalise() == status::invalid_row);
   row = one_hot_row<float>(2, 10);
@@ -90,7 +90,7 @@ TEST_CASE("with_row gives the row by its own kind; a default any_row is invalid"
   CHECK(&with_row(plain, [](auto& r) -> auto& { return r; }) == &plain);
 }
 TEST_CASE(
-    "a one-hot row has its token without a draw, also in a race; out of the vocabulary it is "
+    "a one-hot row has its token without a draw, also in a race. Out of the vocabulary it is "
     "invalid") {
   random_streams chooser(1);
   std::vector<double> scratch(verify_scratch(10, 1));

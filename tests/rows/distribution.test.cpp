@@ -382,7 +382,7 @@ TEST_CASE("a confident row takes its confidence from another row of the same voc
   static_assert(Row<decltype(row)>);
 }
 
-TEST_CASE("arrays are rows without a copy; temporaries live in their row") {
+TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   std::vector<float> v = {0.25f, 0.5f, 0.25f};
   const std::vector<float>& constant = v;
   std::array<double, 2> a = {0.75, 0.25};

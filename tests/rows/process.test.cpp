@@ -649,7 +649,7 @@ TEST_CASE("penalties of nothing leave the bits alone") {
 }
 
 TEST_CASE(
-    "memory is never overrun: a text that outgrows it has no valid row until it comes back; no "
+    "memory is never overrun: a text that outgrows it has no valid row until it comes back. No "
     "memory is none") {
   counters memory(5, 3);
   penalties processor = memory.with(all_three);

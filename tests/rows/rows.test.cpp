@@ -112,7 +112,7 @@ TEST_CASE("logits that are no whole number of rows are a vocabulary_mismatch for
 }
 
 TEST_CASE(
-    "a row of the draft or target that was not given is missing_row; the tokens before it remain "
+    "a row of the draft or target that was not given is missing_row. The tokens before it remain "
     "emitted") {
   const auto check = [](const auto& verify) {
     const auto policy = ensemble{0.5};  // reads the draft

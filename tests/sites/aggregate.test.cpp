@@ -487,7 +487,7 @@ TEST_CASE("temperature and filters act on a site's row as on any logits") {
   CHECK(cold[0] == Approx(x / (x + y)).epsilon(1e-13));
   CHECK(cold[2] == 0);
 }
-TEST_CASE("documents that are no rows get their status; a site without documents has h = -inf") {
+TEST_CASE("documents that are no rows get their status. A site without documents has h = -inf") {
   const std::vector<double> good{0, 1}, bad{quiet_nan, 1}, masked{-inf, -inf}, longer{0, 1, 2};
   std::vector<double> out(2), scratch(4);
   const auto why = [&](std::vector<std::span<const double>> d, std::vector<double> r) {

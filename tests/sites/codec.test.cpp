@@ -174,7 +174,7 @@ TEMPLATE_TEST_CASE("encode(decode(x)) = x for every codec, and both ends hold th
         CHECK(std::equal(bytes.begin(), bytes.end(), there.bytes.begin()));
       }
 }
-TEST_CASE("full rows without truncation are the row; halves are within 2^-11 of each probability") {
+TEST_CASE("full rows without truncation are the row. Halves are within 2^-11 of each probability") {
   const auto row = random_row<float>(3000, 3, 2);
   const row_codec full{.vocabulary = 3000}, half{.vocabulary = 3000, .format = values::half};
   memory<float> a(full), b(half);
@@ -385,7 +385,7 @@ double worst_with(const row_codec& codec, Drafted drafted) {
 // A token that the truncation dropped is outside the support: it ends the draft, and those it kept
 // have the decoded row's law.
 TEST_CASE(
-    "drafts from the decoded row emit exactly p; mutant: drafts from a full row, counts sent") {
+    "drafts from the decoded row emit exactly p. Mutant: drafts from a full row, counts sent") {
   const auto from_decoded = [](const auto& decoded, const auto&) { return decoded; };
   const auto from_full = [](const auto&, const auto& q) {
     return std::vector<double>(q.begin(), q.end());

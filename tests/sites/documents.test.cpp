@@ -218,7 +218,7 @@ TEST_CASE("each row has the relevances of its own length") {
 }
 
 TEST_CASE(
-    "a document left out counts for nothing; with all left out there is a row to give no weight") {
+    "a document left out counts for nothing. With all left out there is a row to give no weight") {
   numbers n(6);
   const auto text = some_text(n, 3);
   site s(3);
@@ -273,7 +273,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "without a document, a state that only knows its beginning is read again; the rows are the "
+    "without a document, a state that only knows its beginning is read again. The rows are the "
     "same") {
   struct recurrent : toy_source<float> {
     using toy_source<float>::toy_source;

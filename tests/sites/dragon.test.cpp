@@ -303,7 +303,7 @@ struct lone_site {
 
 }  // namespace
 
-TEST_CASE("what both sites drafted is settled; where they differ, the noise chooses by both rows") {
+TEST_CASE("what both sites drafted is settled. Where they differ, the noise chooses by both rows") {
   lone_site r;
   r.greet();
   r.drafts(2);

@@ -256,7 +256,7 @@ struct without_2 : no_processor {
 
 }  // namespace
 
-TEST_CASE("accept() and the end of the text end it; a processor applies to both sites") {
+TEST_CASE("accept() and the end of the text end it. A processor applies to both sites") {
   writer w;
   auto l = model_of(side::l), r = model_of(side::r);
   auto drafts = independent(3);

@@ -444,7 +444,7 @@ TEST_CASE(
   CHECK(e.sink.emitted == tokens{1});
 }
 TEST_CASE(
-    "a server whose own row is invalid keeps what it accepted before, and so does the device; both "
+    "a server whose own row is invalid keeps what it accepted before, and so does the device. Both "
     "say why") {
   auto rows = sure;
   rows[1].assign(3, std::nan(""));

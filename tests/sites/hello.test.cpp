@@ -73,7 +73,7 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
     CHECK_FALSE(told(change).empty());
 }
 TEST_CASE(
-    "two ends that make other tokens of the fixed text differ; an end that reads no text goes with "
+    "two ends that make other tokens of the fixed text differ. An end that reads no text goes with "
     "any") {
   hello here = some_terms(), there = here;
   there.from = side::r;
@@ -144,14 +144,14 @@ TEST_CASE("only protocols that send rows up have room for more than one row in a
     CHECK(room(p) == 1024 + 16 * 64 + 5 * row_bytes(h));
 }
 TEST_CASE(
-    "hashes tell seeds, requests and the cuts between pieces apart; a text longer than 200 bytes "
+    "hashes tell seeds, requests and the cuts between pieces apart. A text longer than 200 bytes "
     "is cut") {
   CHECK(hash_of_seed(1) != hash_of_seed(1, 1));
   CHECK(hash_of_text("b", hash_of_text("a")) != hash_of_text("", hash_of_text("ab")));
   CHECK(hash_of_seed(1) != hash_of_seed(2));
   CHECK(short_text(std::string(201, 'x')).view() == std::string(200, 'x'));
 }
-TEST_CASE("hello_for makes terms of two ends that agree; what is left out of hello{} is the same") {
+TEST_CASE("hello_for makes terms of two ends that agree. What is left out of hello{} is the same") {
   constexpr hello l = hello_for(32000, side::l);
   static_assert(l.codec.vocabulary == 32000 && l.real_bytes == 4);
   CHECK(valid(l));

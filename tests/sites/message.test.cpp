@@ -122,7 +122,7 @@ TEST_CASE("every message is read as it was written, and written as it was read")
   CHECK((other.life == 77 && other.model_l.view() == "draft-7b"));
 }
 TEST_CASE(
-    "every prefix of a message is truncated, or lacks bytes of a row; a byte more is too many") {
+    "every prefix of a message is truncated, or lacks bytes of a row. A byte more is too many") {
   for (const sample& s : samples) {
     const hello terms = terms_of(s.kind);
     const octets bytes = s.bytes(terms);

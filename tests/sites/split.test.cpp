@@ -202,7 +202,7 @@ TEST_CASE("DSD, DSSD and quantised drafts emit exactly p on the 1/8 grid") {
     }
 }
 TEST_CASE(
-    "whole texts over many rounds have exactly the joint law; the corrected token rides on the "
+    "whole texts over many rounds have exactly the joint law. The corrected token rides on the "
     "next uplink") {
   const auto q = toy(5), p = toy(6);
   for (const setting& s : settings)

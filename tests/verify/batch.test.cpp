@@ -163,7 +163,7 @@ TEST_CASE(
   }
 }
 TEST_CASE(
-    "an empty batch is no work; scratch for too few requests is reported by every request, and "
+    "an empty batch is no work. Scratch for too few requests is reported by every request, and "
     "nothing is written") {
   verify_batch([](std::size_t) -> decltype(std::declval<requests>().request(0, {})) { throw 0; },
                {}, {});

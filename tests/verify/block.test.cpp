@@ -126,7 +126,7 @@ TEST_CASE("gamma 1 is token verification, coin for coin") {
     for (std::size_t i = 0; i < s.emitted; ++i) CHECK(a[i].token == b[i].token);
   }
 }
-TEST_CASE("a defect in a row ends a block before it; the prefix is verified as a shorter draft") {
+TEST_CASE("a defect in a row ends a block before it. The prefix is verified as a shorter draft") {
   const std::vector<float> good{0.5f, 0.5f}, bad{0.5f, std::numeric_limits<float>::quiet_NaN()};
   const std::vector<token_id> y{0, 1, 0};
   std::vector<emission> out(4);

@@ -85,7 +85,7 @@ TEST_CASE("disjoint supports never accept, even for the coin 0") {
   CHECK(o.out[0].from == origin::residual);
 }
 TEST_CASE(
-    "a target row of NaN emits nothing and says invalid_row; the prefix before it stands. One of q "
+    "a target row of NaN emits nothing and says invalid_row. The prefix before it stands. One of q "
     "ends the draft") {
   const std::vector<float> good{0.5f, 0.5f}, bad{quiet_nan, 0.5f};
   scripted yes{.yes = true};
@@ -217,7 +217,7 @@ TEST_CASE(
   CHECK(law.at(2) == 0.25);
 }
 TEST_CASE(
-    "a draft that ended early is a shorter draft, bit for bit; without a bonus the verdict says "
+    "a draft that ended early is a shorter draft, bit for bit. Without a bonus the verdict says "
     "why") {
   const std::vector<float> good{0.25f, 0.5f, 0.25f}, target{0.5f, 0.125f, 0.375f},
       bad(3, quiet_nan), one{1, 0, 0};
@@ -374,7 +374,7 @@ TEST_CASE("sparse and dense rows of the same law give the same tokens") {
   }
 }
 TEST_CASE(
-    "rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row "
+    "rows are asked for once, in order, and not beyond the first rejection. The draft's bonus row "
     "only when it is "
     "needed") {
   const std::vector<float> r{0.5f, 0.5f}, other{0, 1};
@@ -508,7 +508,7 @@ TEST_CASE("verification allocates nothing") {
   (void)verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);
   CHECK(allocations == before);
 }
-TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothing") {
+TEST_CASE("renaming the tokens renames the law. A token of no mass changes nothing") {
   const std::vector<double> q{0.5, 0.125, 0.25, 0.125}, p{0.125, 0.25, 0.125, 0.5};
   const std::vector<std::size_t> order{2, 0, 3, 1};
   const auto check = [&](const auto& policy) {

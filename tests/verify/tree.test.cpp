@@ -167,7 +167,7 @@ double error_of_level(const std::vector<double>& p, Verify verify, bool conditio
 }  // namespace
 
 TEST_CASE(
-    "nodes that are drawn from one row are independent; tokens drawn for one position of a chain "
+    "nodes that are drawn from one row are independent. Tokens drawn for one position of a chain "
     "are the same") {
   const std::vector<double> q{0.5, 0.3, 0.2};
   std::vector<double> scratch(verify_scratch(3)), law;

@@ -58,7 +58,7 @@ TEST_CASE(
   CHECK(with_second > 1000);
 }
 
-TEST_CASE("a block of nothing is zeros; numbers that are not finite make its scale NaN") {
+TEST_CASE("a block of nothing is zeros. Numbers that are not finite make its scale NaN") {
   float x[32] = {};
   const auto all_zero = [](const rounded_block& r) {
     return std::all_of(r.first, r.first + 32, [](std::int8_t k) { return k == 0; }) && r.sum == 0 &&

@@ -213,7 +213,7 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(failure(bytes), "t");  // cut inside the padding or the table: either way an error
 }
 
-TEST_CASE("tensors that share a byte are refused, in any order of the file; neighbours are not") {
+TEST_CASE("tensors that share a byte are refused, in any order of the file. Neighbours are not") {
   const auto with = [](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     gguf_writer file;
     file.tensor_at("a", {32, 2}, 8, a);  // 68 bytes

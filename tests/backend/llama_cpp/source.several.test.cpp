@@ -29,7 +29,7 @@ status extend(std::vector<llama_cpp::source::addition> all) {
 }  // namespace
 
 TEST_CASE(
-    "several sequences in one call have the rows of each alone within 0.02; a failure changes "
+    "several sequences in one call have the rows of each alone within 0.02. A failure changes "
     "nothing") {
   auto how = small_context(512, 3);
   loaded model(test::bundled_file("target"), how);

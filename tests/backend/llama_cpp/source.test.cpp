@@ -257,7 +257,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a window of attention whose older tokens are gone refuses to go back; one that keeps all does "
+    "a window of attention whose older tokens are gone refuses to go back. One that keeps all does "
     "not") {
   const test::temporary_file file(test::window_model(16));
   for (const bool full : {false, true}) {

@@ -72,7 +72,7 @@ TEST_CASE("SmolLM2: libllama's tokens are ours") {
 }
 
 TEST_CASE(
-    "SmolLM2: libllama loses bytes that are not UTF-8, and says so; every end of a turn ends a "
+    "SmolLM2: libllama loses bytes that are not UTF-8, and says so. Every end of a turn ends a "
     "text") {
   const std::string file = test::smollm2();
   if (file.empty()) return;

@@ -615,7 +615,7 @@ struct deaf_peer {
 }  // namespace
 
 TEST_CASE(
-    "towards a peer that never reads so much is queued and no more; it can be sent away, and the "
+    "towards a peer that never reads so much is queued and no more. It can be sent away, and the "
     "server ends") {
   const setting s = some_setting(116, protocol::dragon, 4, 30),
                 deaf = some_setting(117, protocol::dragon, 2);

@@ -168,7 +168,7 @@ TEST_CASE("a session is kept for its time without a connection, and with one for
 }
 
 TEST_CASE(
-    "of two connections of one session the newer stays; other terms under its name do not disturb "
+    "of two connections of one session the newer stays. Other terms under its name do not disturb "
     "it") {
   counted c(4, 60);
   connection older(c.sessions), newer(c.sessions), thief(c.sessions);
