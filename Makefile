@@ -11,13 +11,13 @@ demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
 
-test:  ## what a first try and a commit need (8 minutes on two fast cores; FAST=1: the tests of what changed, 2)
+test:  ## what a first try and a commit need: cmake, its build and ctest, all with --preset release (8 minutes on two fast cores)
 	@scripts/bootstrap test
-	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
+	@scripts/test-presets release
 
 test-more:  ## what guards rarer things: another compiler, bits, dispatch, emulated CUDA, packages (after make test)
 	@scripts/bootstrap test-more
-	@scripts/run-tests --more
+	@scripts/test-presets more
 
 test-python:  ## the Python package: pip install ./python into an environment of its own, tests, mypy (5 minutes)
 	@scripts/bootstrap test-python
@@ -29,7 +29,7 @@ wheels:  ## build/python/wheels/: a manylinux wheel for each PYTHONS="python3.11
 
 test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all
-	@scripts/run-tests --all
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} scripts/test-presets all avx2 clang sse2 scalar asan tsan aarch64
 	@$(MAKE) --no-print-directory proofs
 	@proofs/mutants/mutants.py
 	@if [ -x "$$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then $(MAKE) --no-print-directory gpu-kit; \

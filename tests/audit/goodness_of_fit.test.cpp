@@ -79,7 +79,7 @@ struct reused_noise {
 
 }  // namespace
 
-TEST_CASE("many rounds through the production streams emit the joint law") {
+TEST_CASE("many rounds through the production streams emit the joint law", "[more]") {
   const auto streams = [](std::size_t request) { return random_streams(2024, request); };
   const std::size_t n = 200000;
   for (const std::size_t gamma : {std::size_t(1), std::size_t(3)}) {

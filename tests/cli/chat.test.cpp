@@ -397,7 +397,8 @@ TEST_CASE(
 
 TEST_CASE(
     "SmolLM2: a chat knows what was said before, stops at its end of turn, and is the same with "
-    "drafts") {
+    "drafts",
+    "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const std::string options = "--temperature 0 --max-tokens 40 --threads 2 --target " + file;

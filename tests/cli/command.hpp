@@ -53,7 +53,7 @@ inline void refuses(const std::string& arguments, std::initializer_list<const ch
 
 // Whether the system has a pseudo-terminal for run_at_terminal. If not, the test has said so and
 // should return; its name begins with "terminal:", so it is reported as not run
-// (tests/discover.cmake).
+// (tests/CMakeLists.txt).
 inline bool has_terminals() {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   const bool there = terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 &&

@@ -41,7 +41,8 @@ struct temporary {
 
 TEST_CASE(
     "at temperature 0 drafts of lookup and counts change none of 20 texts of 128 tokens, on 1, 2 "
-    "and 4 threads") {
+    "and 4 threads",
+    "[more]") {
   std::size_t drafted = 0, accepted = 0, different = 0, calls = 0;
   for (const std::string& prompt : prompts()) {
     const std::string common = "--temperature 0 --max-tokens 128 --prompt \"" + prompt + "\" ";

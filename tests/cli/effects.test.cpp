@@ -150,7 +150,8 @@ std::string with_a_value(const std::string& option) {
 
 TEST_CASE(
     "every option of every command has an effect in each mode, or is refused and says in which it "
-    "has none") {
+    "has none",
+    "[more]") {
   const auto all = options_of_all();
   words tested;
   for (const mode& m : modes) {

@@ -109,7 +109,8 @@ TEST_CASE(
     CHECK(generated("--max-tokens 60 --tree 3,2 --draft " + head + " " + how)["tokens"].size() ==
           60);
 }
-TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and drafts are accepted") {
+TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and drafts are accepted",
+          "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   std::size_t drafted = 0, accepted = 0;

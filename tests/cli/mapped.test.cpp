@@ -122,7 +122,8 @@ TEST_CASE("every decoder and policy takes models of another vocabulary") {
 TEST_CASE(
     "SmolLM2: models of two families draft for each other, by policies and decoders, and greedy "
     "texts "
-    "stay") {
+    "stay",
+    "[more]") {
   const std::string smol = test::smollm2();
   if (smol.empty()) return;
   const std::string prompt = " --prompt 'And it came to pass in those days,' --threads 2 ";

@@ -134,7 +134,8 @@ TEST_CASE("plan speculative finds the best gamma") {
 }
 TEST_CASE(
     "plan schedulers: on the protocol ours are not slower than Eq 8 beyond noise and 0.2 % (Figure "
-    "8)") {
+    "8)",
+    "[more]") {
   prints("schedulers --repeats 2 --delay 0.3",
          {"device", "cloud", "random", "Eq 8", "recursion", "moving", "0.300 s"});
   for (const char* setting :
@@ -165,7 +166,7 @@ TEST_CASE("plan dssd calls T_NTT what the paper calls it, and counts q(y) in ful
   for (const auto& s : j["schemes"])
     if (s["scheme"] == "dssd") CHECK(s["bytes_up"] == 64);
 }
-TEST_CASE("plan prints numbers or refuses: never inf, never nan") {
+TEST_CASE("plan prints numbers or refuses: never inf, never nan", "[more]") {
   const std::pair<const char*, std::vector<const char*>> commands[] = {
       {"cos", {"--acceptance", "--tv", "--gamma", "--c", "--v"}},
       {"speculative", {"--acceptance", "--c", "--v", "--d", "--most"}},

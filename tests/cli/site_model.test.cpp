@@ -426,7 +426,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "SmolLM2: a passage with more tokens of the site's model than there is room for is left out") {
+    "SmolLM2: a passage with more tokens of the site's model than there is room for is left out",
+    "[more]") {
   const std::string smol = test::smollm2();
   if (smol.empty()) return;
   const cpu::tokenizer tokens(cpu::gguf_file::open(smol));

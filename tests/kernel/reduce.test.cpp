@@ -165,7 +165,7 @@ TEMPLATE_TEST_CASE("NaN makes a sum NaN and loses a maximum, in any lane of any 
 }
 
 TEMPLATE_TEST_CASE(
-    "the largest of rows is the first that has the maximum, in any lane of any block; NaN loses",
+    "the largest of rows is the first that has the maximum, in any lane of any block. NaN loses",
     "", float, double) {
   using T = TestType;
   const auto first = [](const two_arrays<T>& rows) {

@@ -171,7 +171,7 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
 }
 
 TEMPLATE_TEST_CASE(
-    "arithmetic keeps the sign of zero; max and min return the second unless the first wins", "",
+    "arithmetic keeps the sign of zero. Max and min return the second unless the first wins", "",
     float, double) {
   using T = TestType;
   using V = vec<T, 16>;

@@ -371,7 +371,8 @@ double play_two(const plan::draft_costs& cost, int use, double good, double mode
 }  // namespace
 TEST_CASE(
     "of two drafters it takes the one that is worth more, token by token: no worse than each "
-    "alone, or neither") {
+    "alone, or neither",
+    "[more]") {
   double most_gained = 0;
   for (const double price : {0.0, 0.05, 0.3, 2.0})
     for (const double verify : {0.02, 0.3, 1.5})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SmolLM2-135M-Instruct, which scripts/get-model downloads, for tests whose names begin with
-// "SmolLM2:". Where it is not there such a test is reported as not run (tests/discover.cmake).
+// "SmolLM2:". Where it is not there such a test is reported as not run (tests/CMakeLists.txt).
 #pragma once
 #include <cstdio>
 #include <cstdlib>

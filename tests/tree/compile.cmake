@@ -1,6 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the files of this folder have in common: the compilers, the instruction sets of this machine, and functions that
 # compile a source in another way than the rest of this build.
+#
+# What follows specagg_tier(more) is left to `make test-more`, what follows specagg_tier(slow) to `make test-all`: tests
+# get that label, and what specagg_compile makes is made by the target of that name. specagg_tier("") ends that.
+macro(specagg_tier next)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  get_property(labelled GLOBAL PROPERTY specagg_labelled)
+  list(REMOVE_ITEM tests "" ${labelled})
+  if(tests AND tier)
+    set_property(TEST ${tests} APPEND PROPERTY LABELS ${tier})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY specagg_labelled ${tests})
+  set(tier "${next}")
+endmacro()
+macro(specagg_tier_of compiler first others)  # that of the compiler that all tests use, and of the others
+  if("${compiler}" STREQUAL "${one_of_them}")
+    specagg_tier("${first}")
+  else()
+    specagg_tier("${others}")
+  endif()
+endmacro()
+specagg_tier("")
+
 function(specagg_skip name reason)
   message(STATUS "SKIPPED: ${name}: ${reason}")
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
@@ -9,9 +31,6 @@ endfunction()
 
 set(compilers)
 foreach(compiler IN ITEMS g++ clang++)
-  if(compilers AND SPECAGG_TEST_TREE STREQUAL "ON")
-    break()  # one compiler
-  endif()
   find_program(SPECAGG_${compiler} ${compiler})
   mark_as_advanced(SPECAGG_${compiler})
   if(SPECAGG_${compiler})
@@ -19,17 +38,10 @@ foreach(compiler IN ITEMS g++ clang++)
   else()
     specagg_skip("everything with ${compiler}" "there is no ${compiler}")
   endif()
+  specagg_tier(more)
 endforeach()
-
-set(all FALSE)
-if(SPECAGG_TEST_TREE STREQUAL "ALL")
-  set(all TRUE)
-endif()
+specagg_tier("")
 list(GET compilers 0 one_of_them)
-set(one_or_all ${one_of_them})
-if(all)
-  set(one_or_all ${compilers})
-endif()
 
 # Those of cmake/specaggInstructionSets.cmake that this machine runs, the best last.
 string(REPLACE "AMD64" "x86_64" arch "${CMAKE_SYSTEM_PROCESSOR}")
@@ -75,14 +87,11 @@ list(REMOVE_ITEM externals ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
 list(TRANSFORM externals PREPEND -isystem)
 set(command ${strict} ${includes} ${externals})
 
-# Compiles `source` into tree/<output> with the compiler and flags given, when the build makes `tree`.
-# DEPENDS: files to link; AFTER: files that must exist. What tiers.cmake leaves to `make test-more` is left out.
+# Compiles `source` into tree/<output> with the compiler and flags given, when the build makes the target of its
+# tier: tree, more or slow.
+# DEPENDS: files to link; AFTER: files that must exist.
 set_property(GLOBAL PROPERTY specagg_tree)
 function(specagg_compile output compiler source)
-  specagg_left_to_more("${output}" to_more)
-  if(to_more AND SPECAGG_TEST_TREE STREQUAL "ON")
-    return()
-  endif()
   cmake_path(GET output PARENT_PATH folder)
   file(MAKE_DIRECTORY ${tree}/${folder})
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS;AFTER")
@@ -95,7 +104,7 @@ function(specagg_compile output compiler source)
     COMMAND ${SPECAGG_${compiler}} ${command} ${arg_UNPARSED_ARGUMENTS} ${source} ${arg_DEPENDS} -o ${tree}/${output}
             -MD -MF ${tree}/${output}.d -MT ${tree}/${output} ${touch}
     DEPENDS ${source} ${arg_DEPENDS} ${arg_AFTER} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
-  set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+  set_property(GLOBAL APPEND PROPERTY specagg_tree${tier} ${tree}/${output})
 endfunction()
 
 # The compiler refuses `source` (specagg/detail/misfit.hpp): its first error matches `regex`, and there are at most
@@ -109,7 +118,8 @@ function(specagg_must_not_compile name source regex errors)
   if(errors GREATER 1 OR later)  # the regex names all of them, or what stands after the first
     set(lines 40)
   endif()
-  foreach(compiler IN LISTS one_or_all)
+  foreach(compiler IN LISTS compilers)
+    specagg_tier_of(${compiler} more slow)
     set(test "must_not_compile: ${name}, ${compiler}")
     add_test(NAME ${test} WORKING_DIRECTORY ${folder} COMMAND bash -c "said=$(\"$@\" 2>&1); echo \"$said\"
       echo \"FIRST $(sed -n '/error: /,$p' <<<\"$said\" | head -n ${lines} | tr '\\n' ' ')\"
@@ -120,4 +130,5 @@ function(specagg_must_not_compile name source regex errors)
     set_tests_properties(${test} PROPERTIES PASS_REGULAR_EXPRESSION "FIRST [^\n]*error: [^\n]*${regex}"
       FAIL_REGULAR_EXPRESSION "TOO LONG" ENVIRONMENT LC_ALL=C)
   endforeach()
+  specagg_tier("")
 endfunction()

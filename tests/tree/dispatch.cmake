@@ -32,7 +32,8 @@ endfunction()
 find_program(SPECAGG_qemu qemu-x86_64)
 mark_as_advanced(SPECAGG_qemu)
 if("sse2" IN_LIST isas)
-  foreach(compiler IN LISTS one_or_all)
+  foreach(compiler IN LISTS compilers)
+    specagg_tier_of(${compiler} more slow)
     specagg_dispatch_tests(${compiler} "${SPECAGG_ISAS_x86_64}" "${product_isas}" ""
       -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}} "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra -Wconversion -Werror")
     list(GET product_isas -1 best)
@@ -60,7 +61,8 @@ if("sse2" IN_LIST isas)
       "cmake --build . --target dispatch_naive && { ${SPECAGG_qemu} -cpu Nehalem ./dispatch_naive; test $? = 132; }")
   endforeach()
 endif()
-if("sse2" IN_LIST isas AND all)  # what may not be dispatched is refused when it is built
+specagg_tier(slow)
+if("sse2" IN_LIST isas)  # what may not be dispatched is refused when it is built
   file(CONFIGURE OUTPUT ${tree}/dispatch/initialiser.cpp CONTENT
     "#include <iostream>\n#include <string>\n#include \"dispatch_step.cpp\"\nstd::string global(99, 'x');\n")
   specagg_consumer("dispatch of a static initialiser is refused" -DDISPATCH=sse2 -DCMAKE_CXX_FLAGS=-O1
@@ -77,9 +79,7 @@ endif()
 find_program(SPECAGG_aarch64_g++ aarch64-linux-gnu-g++)
 find_program(SPECAGG_qemu_aarch64 qemu-aarch64)
 mark_as_advanced(SPECAGG_aarch64_g++ SPECAGG_qemu_aarch64)
-if(NOT all)
-  # aarch64 is tested by `make test-all`
-elseif(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
+if(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
   specagg_dispatch_tests(aarch64 "${SPECAGG_ISAS_aarch64}" "${SPECAGG_ISAS_aarch64}" ${SPECAGG_qemu_aarch64}
     -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64
     -DCMAKE_CXX_COMPILER=${SPECAGG_aarch64_g++} -DCMAKE_EXE_LINKER_FLAGS=-static

@@ -21,7 +21,11 @@ foreach(page IN LISTS pages)
     string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
     string(REPLACE "<semicolon>" ";" code "${code}")
     file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/decoders.hpp>\n@code@\n" @ONLY)
-    foreach(compiler IN LISTS one_or_all)
+    foreach(compiler IN LISTS compilers)
+      specagg_tier_of(${compiler} more slow)
+      if("${compiler} ${name}" STREQUAL "${one_of_them} README")
+        specagg_tier("")
+      endif()
       specagg_compile(docs/${name}-${number}.${compiler} ${compiler} ${tree}/docs/${name}-${number}.cpp -fsyntax-only)
     endforeach()
     set(source ${CMAKE_CURRENT_SOURCE_DIR}/docs/${name}-${number}.cpp)
@@ -35,18 +39,22 @@ foreach(page IN LISTS pages)
     else()
       message(FATAL_ERROR "specagg: block ${number} of ${page} does not run: write ${source}")
     endif()
-    if(all OR "${name}-${number}" STREQUAL "engine-1")
-      specagg_compile(docs/${name}-${number} ${one_of_them} ${source} ${before} -g1 -O1 -march=native -pthread
-        -fsanitize=address,undefined -fno-sanitize-recover=all -DSPECAGG_COMPILE_FAST -DFMT_HEADER_ONLY ${pcre2}
-        -DSPECAGG_SOURCE_DIR="${PROJECT_SOURCE_DIR}" AFTER ${tree}/docs/${name}-${number}.cpp)
-      add_test(NAME "docs: ${name}, block ${number}, runs" COMMAND ${tree}/docs/${name}-${number}
-        WORKING_DIRECTORY ${tree}/docs)
+    specagg_tier(slow)
+    if("${name}-${number}" STREQUAL "engine-1")
+      specagg_tier(more)
     endif()
+    specagg_compile(docs/${name}-${number} ${one_of_them} ${source} ${before} -g1 -O1 -march=native -pthread
+      -fsanitize=address,undefined -fno-sanitize-recover=all -DSPECAGG_COMPILE_FAST -DFMT_HEADER_ONLY ${pcre2}
+      -DSPECAGG_SOURCE_DIR="${PROJECT_SOURCE_DIR}" AFTER ${tree}/docs/${name}-${number}.cpp)
+    add_test(NAME "docs: ${name}, block ${number}, runs" COMMAND ${tree}/docs/${name}-${number}
+      WORKING_DIRECTORY ${tree}/docs)
   endforeach()
 endforeach()
 
+specagg_tier("")
 add_test(NAME "docs: README's program and its policies"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})
+specagg_tier(more)
 add_test(NAME "docs: papers: each symbol is in its header"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/papers.py ${tree}/docs/papers ${CMAKE_CXX_COMPILER} ${externals})
 if(TARGET specagg_cli)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A build that is slow says so, under -Werror too, and can be silenced.
 foreach(compiler IN LISTS compilers)
+  specagg_tier_of(${compiler} "" more)
   set(quiet ${SPECAGG_${compiler}} -std=c++20 -Werror ${includes} -fsyntax-only ${tree}/headers/specagg/config.hpp.cpp)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     add_test(NAME "flags: no FMA is said, ${compiler}" COMMAND ${quiet} ${externals})

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # A line "// FUZZ: -max_len=65536" in a source gives libFuzzer options; fuzz/<name>/ holds its seeds.
 file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
-if(NOT all)
-  set(sources)
-elseif(SPECAGG_clang++)
+specagg_tier(slow)
+if(SPECAGG_clang++)
   file(WRITE ${tree}/fuzzer.cpp "extern \"C\" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n")
   execute_process(COMMAND ${SPECAGG_clang++} -fsanitize=fuzzer,address,undefined ${tree}/fuzzer.cpp -o ${tree}/fuzzer
     RESULT_VARIABLE no_fuzzer OUTPUT_QUIET ERROR_QUIET)
 else()
   set(no_fuzzer TRUE)
 endif()
-if(all AND no_fuzzer)
+if(no_fuzzer)
   specagg_skip("fuzz" "there is no clang++ with libFuzzer")
   set(sources)
 endif()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers: all together by each compiler; in `make test-all` each alone.
+# Headers: all together by each compiler, and each alone.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)
 list(FILTER headers EXCLUDE REGEX "backend/cuda/")
 if(NOT TARGET specagg::cpu)
@@ -25,21 +25,21 @@ file(CONFIGURE OUTPUT ${tree}/headers/every.cpp CONTENT "${every}")
 set(wary -Wpedantic -Wshadow -Wdouble-promotion -Wsign-conversion)
 set(wary_gcc -Wuseless-cast)
 foreach(compiler IN LISTS compilers)
+  specagg_tier_of(${compiler} "" more)
   specagg_compile(headers/every.${compiler} ${compiler} ${tree}/headers/every.cpp -fsyntax-only ${wary}
     ${wary_${compiler}})
 endforeach()
+specagg_tier(slow)
 foreach(header IN LISTS headers)
   file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
   set(flags -fno-exceptions -fno-rtti)
   if(header MATCHES "specagg/(error|format|thread_pool|sites|audit/|backend/)")
     set(flags)
   endif()
-  if(all)
-    # Scalar code includes least, so it hides least.
-    specagg_compile(headers/${header}.scalar ${one_of_them} ${tree}/headers/${header}.cpp -fsyntax-only
-      -DSPECAGG_SCALAR ${flags})
-    foreach(compiler IN LISTS compilers)
-      specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
-    endforeach()
-  endif()
+  # Scalar code includes least, so it hides least.
+  specagg_compile(headers/${header}.scalar ${one_of_them} ${tree}/headers/${header}.cpp -fsyntax-only
+    -DSPECAGG_SCALAR ${flags})
+  foreach(compiler IN LISTS compilers)
+    specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
+  endforeach()
 endforeach()

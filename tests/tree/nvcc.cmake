@@ -23,6 +23,7 @@ function(specagg_nvcc_understands source)  # and flags
     -c ${PROJECT_SOURCE_DIR}/${source} -o ${tree}/cuda/none.o ${ARGN} -DEIGEN_NO_CUDA "-DSPECAGG_MODELS=\"none\""
     -isystem $<TARGET_PROPERTY:Eigen3::Eigen,INTERFACE_INCLUDE_DIRECTORIES>)
 endfunction()
+specagg_tier(more)
 specagg_nvcc_understands(tests/cuda/llama.test.cpp)  # the CPU backend
 specagg_nvcc_understands(tests/cuda/verify.match.test.cpp -DPART=1)  # policies of the catalogue
 if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another name
@@ -32,9 +33,8 @@ if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another n
   set_tests_properties("isa: nvcc's functions have names of their own" PROPERTIES
     PASS_REGULAR_EXPRESSION "name: \"scalar_cuda\"")
 endif()
-if(NOT all)
-  # the rest is tested by `make test-all`
-elseif(SPECAGG_nvcc)
+specagg_tier(slow)
+if(SPECAGG_nvcc)
   foreach(verifier IN ITEMS token block match coupled)
     foreach(part RANGE 5)
       specagg_nvcc_understands(benchmarks/cuda/policies.cu -DVERIFIER=${verifier} -DPART=${part})
@@ -47,7 +47,7 @@ elseif(SPECAGG_nvcc)
     add_custom_command(
       OUTPUT ${tree}/${output} COMMAND ${nvcc} ${ARGN} ${source} -o ${tree}/${output} -MD -MF ${tree}/${output}.d
       DEPENDS ${source} DEPFILE ${tree}/${output}.d COMMENT "nvcc: ${output}" VERBATIM)
-    set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+    set_property(GLOBAL APPEND PROPERTY specagg_treeslow ${tree}/${output})
   endfunction()
   file(MAKE_DIRECTORY ${tree}/cuda)
   specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
@@ -70,12 +70,12 @@ elseif(SPECAGG_nvcc)
     add_test(NAME "must_not_compile: device_policy, mistake ${CMAKE_MATCH_1}, nvcc"
       COMMAND ${nvcc} -DSPECAGG_BROKEN=${CMAKE_MATCH_1} -arch=compute_90 -ptx ${broken} -o ${tree}/cuda/broken.ptx)
     set_tests_properties("must_not_compile: device_policy, mistake ${CMAKE_MATCH_1}, nvcc" PROPERTIES
-      LABELS slow PASS_REGULAR_EXPRESSION "${expect}")
+      PASS_REGULAR_EXPRESSION "${expect}")
   endforeach()
   foreach(flag IN ITEMS -use_fast_math -ftz=true -prec-sqrt=false)
     add_test(NAME "must_not_compile: ${flag}, nvcc"
       COMMAND ${nvcc} ${flag} -arch=sm_90 -cubin ${broken} -o ${tree}/cuda/broken.cubin)
-    set_tests_properties("must_not_compile: ${flag}, nvcc" PROPERTIES LABELS slow
+    set_tests_properties("must_not_compile: ${flag}, nvcc" PROPERTIES
       PASS_REGULAR_EXPRESSION "Unresolved extern function 'specagg_needs_nvcc_without_use_fast_math_ftz_prec_sqrt'")
   endforeach()
   specagg_consumer("find_package COMPONENTS cuda" -DCOMPONENTS=cuda -DCMAKE_CUDA_ARCHITECTURES=90
@@ -83,21 +83,23 @@ elseif(SPECAGG_nvcc)
 else()
   specagg_skip("cuda: nvcc" "there is no nvcc")
 endif()
+specagg_tier(more)
 add_test(NAME "cuda: scripts/gpu-check builds, goes dry and runs, with a compiler and a GPU that are stubs"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.py)
-if(TARGET specagg_cuda_emulator AND all)
+specagg_tier(slow)
+if(TARGET specagg_cuda_emulator)
   add_test(NAME "cuda: mistakes in the headers are found by the emulator's tests"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/mutants.py ${CMAKE_BINARY_DIR}/cuda-mutants
             "$<TARGET_FILE:specagg_testing>,$<TARGET_FILE:specagg_cuda_emulator>,-lboost_context,-lpthread"
             ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -DSPECAGG_ALLOW_SLOW -DSPECAGG_COMPILE_FAST -Wno-unknown-pragmas
             -fsanitize=alignment -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator -I${CMAKE_CURRENT_SOURCE_DIR})
   set_tests_properties("cuda: mistakes in the headers are found by the emulator's tests" PROPERTIES
-    LABELS slow COST 1000 TIMEOUT 3600)
+    COST 1000 TIMEOUT 3600)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/include/specagg/backend/cuda/*.hpp)
   foreach(header IN LISTS sources)
     file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
-    foreach(compiler IN LISTS one_or_all)
+    foreach(compiler IN LISTS compilers)
       specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only
         -DSPECAGG_SCALAR -Wno-unknown-pragmas -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator)
     endforeach()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The library as users get it: the include path, find_package, add_subdirectory, FetchContent, archives.
 set(package ${CMAKE_CURRENT_SOURCE_DIR}/package)
+specagg_tier(more)
 add_test(NAME "package: install" COMMAND bash -c
   "rm -rf ${tree}/prefix && ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${tree}/prefix")
 set_tests_properties("package: install" PROPERTIES FIXTURES_SETUP prefix)
@@ -12,7 +13,8 @@ function(specagg_consumer name)  # configures, builds and runs package/ with the
   set_tests_properties("package: ${name}" PROPERTIES FIXTURES_REQUIRED prefix)
 endfunction()
 
-foreach(compiler IN LISTS one_or_all)
+foreach(compiler IN LISTS compilers)
+  specagg_tier_of(${compiler} more slow)
   foreach(mode IN ITEMS exceptions no-exceptions)
     set(flags -O1)
     if(mode STREQUAL no-exceptions)
@@ -29,15 +31,17 @@ foreach(compiler IN LISTS one_or_all)
   specagg_consumer("find_package COMPONENTS cpu, ${compiler}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
     -DCMAKE_CXX_FLAGS=${flags} -DCOMPONENTS=cpu)
 endforeach()
-if(TARGET llama AND all)
+specagg_tier(slow)
+if(TARGET llama)
   specagg_consumer("find_package COMPONENTS llama_cpp" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
     -DCOMPONENTS=llama_cpp)
 endif()
-if(TARGET gRPC::grpc++ AND all)
+if(TARGET gRPC::grpc++)
   specagg_consumer("find_package COMPONENTS net" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=net)
-elseif(all)
+else()
   specagg_skip("package: find_package COMPONENTS net" "there is no gRPC")
 endif()
+specagg_tier(more)
 # In a parent project specagg_dispatch is called from another directory than the one that included it. Looking for gRPC
 # takes half a minute.
 set(in_parent -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR} -DDISPATCH=scalar

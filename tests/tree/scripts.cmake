@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The repository's own scripts.
 add_test(NAME "tree: includes, names, licences" COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-tree)
+specagg_tier(more)
 add_test(NAME "tree: each mistake that is put in is found" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/check_tree.py)
 
 
@@ -9,18 +10,22 @@ add_test(NAME "get-model: damage, interruptions, a full disk, two at once"
 set_tests_properties("get-model: damage, interruptions, a full disk, two at once" PROPERTIES
   SKIP_REGULAR_EXPRESSION "^skipped:")
 
+specagg_tier("")
 add_test(NAME "get-llama-cpp: a processor's instruction sets without AMX, and another processor"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/get_llama_cpp.py)
 
 add_test(NAME "experiments: every claim has its measure, part and plot, and is judged as claims.json says"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/claims.py)
+specagg_tier(more)
 add_test(NAME "docs: pages of measurements are what their scripts write, each of one run"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/measured_pages.py)
+specagg_tier("")
 add_test(NAME "experiments: documents are made of manual pages, text and HTML"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
-if(TARGET specagg-experiments AND all)
+specagg_tier(slow)
+if(TARGET specagg-experiments)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>
             ${CMAKE_BINARY_DIR}/experiments-test)
-  set_tests_properties("experiments: quick, killed half-way and started again" PROPERTIES LABELS slow COST 500)
+  set_tests_properties("experiments: quick, killed half-way and started again" PROPERTIES COST 500)
 endif()

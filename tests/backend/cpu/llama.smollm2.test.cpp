@@ -18,7 +18,8 @@ using namespace specagg::cpu;
 
 TEST_CASE(
     "SmolLM2: texts have llama.cpp's tokens, and their likelihoods to 1.5 %, of all texts together "
-    "to 0.3 %") {
+    "to 0.3 %",
+    "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(file));
@@ -47,7 +48,8 @@ TEST_CASE(
 
 TEST_CASE(
     "SmolLM2: logits have the same bits at once and one by one, on 1, 2 and 4 threads, after "
-    "rollbacks") {
+    "rollbacks",
+    "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(file));

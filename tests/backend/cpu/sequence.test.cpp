@@ -135,7 +135,7 @@ TEST_CASE(
       check_mixtures(weights, threads, 9, weights->dim < 100 ? 40 : 12, 40, ++seed);
 }
 
-TEST_CASE("SmolLM2: mixtures in one call have the bits that each text has alone") {
+TEST_CASE("SmolLM2: mixtures in one call have the bits that each text has alone", "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(file));

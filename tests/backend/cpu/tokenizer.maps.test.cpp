@@ -129,7 +129,8 @@ TEST_CASE("a text in the tokens of its own tokenizer keeps its bytes, after any 
 }
 TEST_CASE(
     "SmolLM2: its map to the bundled vocabulary, and texts of each in step with the other's tokens "
-    "by bytes") {
+    "by bytes",
+    "[more]") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const tokenizer smol(gguf_file::open(file));
