@@ -28,7 +28,6 @@ import functools
 import inspect
 import math
 import sys
-import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -279,14 +278,6 @@ class TracedPolicy:
         if fault:
             raise ValueError(f"specagg: pi of {self.name} {fault}")
         return pi
-
-
-def __getattr__(name: str) -> Any:
-    """Names until 0.3. specagg.Audit and specagg.Curve are other classes."""
-    if name not in ("Audit", "Curve"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"specagg.traced.{name} is now specagg.traced.Policy{name}", DeprecationWarning, stacklevel=2)
-    return {"Audit": PolicyAudit, "Curve": PolicyCurve}[name]
 
 
 def traced(function: Callable[..., Any]) -> TracedPolicy:

@@ -499,14 +499,6 @@ def test_a_function_of_numpy_says_what_to_use(function, says):
         traced.traced(function)
 
 
-def test_names_that_changed():
-    for name in ("Audit", "Curve"):
-        with pytest.warns(DeprecationWarning, match=f"Rule{name}"):
-            assert getattr(traced, name) is getattr(traced, f"Rule{name}")
-    with pytest.raises(AttributeError, match="no attribute 'Other'"):
-        traced.Other
-
-
 def test_functions_of_the_library_say_what_a_policy_has_instead():
     library = pytest.importorskip("specagg._core") and importlib.import_module("specagg")
     rows = np.array([0.5, 0.5])

@@ -96,5 +96,11 @@ SPECAGG_FUNCTION decltype(auto) with_chosen(const Policy& policy, F&& f) {
   if constexpr (is_any_of<Policy>) return std::visit(f, policy.chosen);
   else return f(policy);
 }
+// The name before 0.3.
+template <class Policy, class F>
+SPECAGG_DEPRECATED("with_chosen")
+SPECAGG_FUNCTION decltype(auto) with_rule(const Policy& policy, F&& f) {
+  return specagg::with_chosen(policy, f);
+}
 
 SPECAGG_END
