@@ -10,15 +10,15 @@ import ast, decimal, json, pathlib, re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "research" / "experiments"
-report = (HERE / "report.py").read_text()
+report = "\n".join(path.read_text() for path in [HERE / "report.py", *sorted((HERE / "findings").glob("*.py"))])
 claims = json.loads((HERE / "claims.json").read_text())["claims"]
 parts = {name for file in HERE.glob("**/*.cpp") for name in re.findall(r'^    \{"([a-z-]+)", (?:true|false)', file.read_text(), re.M)}
 parts |= set(re.findall(r'^PART = "([a-z-]+)"', (ROOT / "scripts" / "measure-two-sites").read_text(), re.M))  # two processes, run from there
 plots = set(re.findall(r'finish\(f, "([a-z-]+)"', report)) | set(re.findall(r'quality\("([a-z-]+)"', report))
 
 tree = ast.parse(report)
-# the functions that measure the same claims with the bundled models and with others
-for_both = "".join(ast.get_source_segment(report, f) for f in tree.body
+# what measures the same claims with the bundled models and with others
+for_both = re.search(r"^OVER = .*", report, re.M)[0] + "".join(ast.get_source_segment(report, f) for f in tree.body
                    if isinstance(f, ast.FunctionDef) and "measure" in [a.arg for a in f.args.args])
 assert len(claims) > 80 and len({c["id"] for c in claims}) == len(claims), "claims are missing or have one id"
 for c in claims:
