@@ -56,24 +56,22 @@ void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char*
                            "most likely [greedy]"),
              {"greedy", "sampled", "top"});
 }
+void add_models(CLI::App* g, cli::generate_options& o) {
+  cli::file(g, "--target", o.target, "GGUF file of the target model [the bundled target model]");
+  cli::file(g, "--draft", o.draft,
+            "What drafts: GGUF file of a model, lookup, counts, or several: lookup,counts,FILE "
+            "(see below) [the bundled draft model; with --target: none, the target writes alone]");
+  cli::file(g, "--lookup", o.lookups,
+            "Text file that --draft lookup and counts know (may be given several times)")
+      ->allow_extra_args(false);
+  cli::file(g, "--model", o.models,
+            "GGUF file of a further model, for --decoder n-model (may be given several times)")
+      ->allow_extra_args(false);
+}
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g =
       app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
-  g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")
-      ->type_name("FILE");
-  g->add_option("--draft", o.draft,
-                "What drafts: GGUF file of a model, lookup, counts, or several: lookup,counts,FILE "
-                "(see below) "
-                "[the bundled draft model; with --target: none, the target writes alone]")
-      ->type_name("FILE");
-  g->add_option("--lookup", o.lookups,
-                "Text file that --draft lookup and counts know (may be given several times)")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  g->add_option("--model", o.models,
-                "GGUF file of a further model, for --decoder n-model (may be given several times)")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+  add_models(g, o);
   add_decoder(app, g, o.decoder);
   add_policy(app, g, o.policy, "The law to emit (see below)");
   cli::takes(g->add_option("--verify", o.verify,
@@ -89,51 +87,39 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option(
       "--longest-run", o.longest_run,
       "Tokens the draft model writes in a row before the target is called: sequential, bild [10]");
-  g->add_option("--prompt", o.prompt, "Text to continue");
-  g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
-      ->type_name("FILE")
-      ->excludes("--prompt");
+  cli::add_prompt(g, o.prompt, o.prompt_file);
   g->add_flag("--chat", o.chat,
               "A conversation, for ChatML models: --prompt is its first turn, lines of standard "
               "input the rest");
   g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
       ->type_name("TEXT");
-  g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  cli::value(g, "--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn",
+             CLI::Range(1, 1 << 20));
   cli::add_sampling(g, o.sample);
-  g->add_option("--repeat-penalty", o.penalty.repetition,
-                "Divides positive, multiplies negative logits of tokens in the text")
-      ->check(CLI::Range(1e-3, 1e3))
-      ->capture_default_str();
+  cli::value(g, "--repeat-penalty", o.penalty.repetition,
+             "Divides positive, multiplies negative logits of tokens in the text",
+             CLI::Range(1e-3, 1e3));
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")
       ->allow_extra_args(false);
-  g->add_option("--seed", o.seed, "Of all random numbers")->capture_default_str();
+  cli::value(g, "--seed", o.seed, "Of all random numbers");
   cli::add_backend(g, o.backend, o.llama_cpp, cli::backend_names);
-  g->add_option("--threads", o.threads, "Threads of the models on the CPU")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+  cli::add_threads(g, o.threads, "Threads of the models on the CPU");
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, in turn, five times each or for 20 seconds; "
-              "measured and predicted "
-              "speed-up; with --chat: the first turn");
+              "measured and predicted speed-up; with --chat: the first turn");
   g->add_option("--baseline", o.baseline,
                 "What --compare compares with: target, alone; or all-models, the models of "
-                "--decoder alternating or "
-                "n-model, all called at every token [target]");
+                "--decoder alternating or n-model, all called at every token [target]");
   cli::add_color(g);
   g->add_flag("--json", o.json,
               "One JSON object instead of text; with --chat one a line for each turn");
   g->footer(cli::decoders_help() +
             "  A model whose vocabulary is not the target's reads the text in its own tokens, and "
-            "drafts those that "
-            "the target has too\n  (docs/vocabularies.md).\n\n" +
+            "drafts those that the target has too\n  (docs/vocabularies.md).\n\n" +
             policies() +
             "\nStandard output gets the prompt and its continuation, standard error the counts. At "
-            "a terminal colours "
-            "show where\neach token came from; at one without colours {residual} and [bonus] "
-            "tokens are bracketed, and "
-            "accepted drafts plain.");
+            "a terminal colours show where\neach token came from; at one without colours "
+            "{residual} and [bonus] tokens are bracketed, and accepted drafts plain.");
   g->callback([g, &o] {
     cli::refuse_without_effect(*g, cli::without_effect(o));
     cli::generate(o);
@@ -186,19 +172,14 @@ void add_law(CLI::App& app, cli::law_options& o) {
 void add_score(CLI::App& app, cli::score_options& o) {
   CLI::App* s = app.add_subcommand(
       "score", "The log-probability of each token of a text; what drafts would give");
-  s->add_option("--model", o.model, "GGUF file of the model")->type_name("FILE")->required();
-  s->add_option("--draft", o.draft,
-                "GGUF file of a draft model: overlap at each position, "
-                "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here")
-      ->type_name("FILE");
+  cli::file(s, "--model", o.model, "GGUF file of the model")->required();
+  cli::file(s, "--draft", o.draft,
+            "GGUF file of a draft model: overlap at each position, "
+            "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here");
   s->add_option("--text", o.text, "The text");
-  s->add_option("--text-file", o.text_file, "File with the text")
-      ->type_name("FILE")
-      ->excludes("--text");
+  cli::file(s, "--text-file", o.text_file, "File with the text")->excludes("--text");
   cli::add_backend(s, o.backend, o.llama_cpp, cli::backend_names);
-  s->add_option("--threads", o.threads, "Threads of the models on the CPU")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+  cli::add_threads(s, o.threads, "Threads of the models on the CPU");
   s->add_flag(
       "--json", o.json,
       "One JSON object: ids, pieces, logprobs (natural; null for the first), nll, perplexity");
@@ -210,15 +191,12 @@ void add_score(CLI::App& app, cli::score_options& o) {
 
 void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   CLI::App* a = app.add_subcommand("audit", "Do the tokens on standard input have this law?");
-  a->add_option("--law", o.law,
-                "JSON file: a list of probabilities, or an object with one under \"law\", or with "
-                "\"logits\" "
-                "and how they are sampled (below)")
-      ->type_name("FILE")
+  cli::file(a, "--law", o.law,
+            "JSON file: a list of probabilities, or an object with one under \"law\", or with "
+            "\"logits\" and how they are sampled (below)")
       ->required();
-  a->add_option("--alpha", o.alpha, "How often a right sampler is called wrong, at most")
-      ->check(CLI::Range(1e-12, 0.5))
-      ->capture_default_str();
+  cli::value(a, "--alpha", o.alpha, "How often a right sampler is called wrong, at most",
+             CLI::Range(1e-12, 0.5));
   a->add_flag("--json", o.json, "One JSON object instead of text");
   a->footer(
       "Each line of standard input is a token id, or a JSON object with one under \"token\".\n"

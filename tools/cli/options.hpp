@@ -28,6 +28,36 @@ inline CLI::Option* takes(CLI::Option* option, const std::vector<std::string>& w
   return option->type_name(CLI::detail::join(words, "|"));
 }
 
+// An option that names a file.
+template <class Path>
+CLI::Option* file(CLI::App* c, const std::string& name, Path& path, const std::string& what) {
+  return c->add_option(name, path, what)->type_name("FILE");
+}
+// A value whose default --help shows.
+template <class T>
+CLI::Option* value(CLI::App* c, const std::string& name, T& x, const std::string& what) {
+  return c->add_option(name, x, what)->capture_default_str();
+}
+template <class T>
+CLI::Option* value(CLI::App* c, const std::string& name, T& x, const std::string& what,
+                   const CLI::Validator& range) {
+  return value(c, name, x, what)->check(range);
+}
+template <class T>
+CLI::Option* value(CLI::App* c, const std::string& name, T& x, const std::string& what,
+                   const std::vector<std::string>& words) {
+  return takes(value(c, name, x, what), words);
+}
+
+inline void add_threads(CLI::App* c, unsigned& threads, const char* what) {
+  value(c, "--threads", threads, what, CLI::Range(1, 256));
+}
+template <class Prompt>
+void add_prompt(CLI::App* c, Prompt& prompt, std::string& file_name) {
+  c->add_option("--prompt", prompt, "Text to continue");
+  file(c, "--prompt-file", file_name, "File with the text to continue")->excludes("--prompt");
+}
+
 inline void add_color(CLI::App* c) {
   static const std::vector<std::string> words = {"auto", "always", "never"};
   const auto choose = [](const std::string& word) {
@@ -42,7 +72,7 @@ inline void add_color(CLI::App* c) {
 
 inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
                         const std::vector<std::string>& names) {
-  takes(c->add_option("--backend", backend, "Where the models run"), names)->capture_default_str();
+  value(c, "--backend", backend, "Where the models run", names);
   c->add_option("--exact-batches", o.exact_batches,
                 "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so "
                 "that a text with "
@@ -61,18 +91,12 @@ inline std::vector<no_effect> without_effect_on(const std::string& backend) {
 }
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {
-  c->add_option("--temperature", s.temperature, "0: greedy")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  c->add_option("--top-k", s.top_k, "Keep the k most probable tokens; 0: all")
-      ->capture_default_str();
-  c->add_option("--top-p", s.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  c->add_option("--min-p", s.min_p,
-                "Keep tokens of at least this fraction of the largest probability")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  value(c, "--temperature", s.temperature, "0: greedy", CLI::Range(0.0, 1e6));
+  value(c, "--top-k", s.top_k, "Keep the k most probable tokens; 0: all");
+  value(c, "--top-p", s.top_p, "Keep the most probable tokens up to this mass, in (0, 1]",
+        CLI::Range(1e-9, 1.0));
+  value(c, "--min-p", s.min_p, "Keep tokens of at least this fraction of the largest probability",
+        CLI::Range(0.0, 1.0));
 }
 
 // --seed is not among them: the law of two most likely tokens may still be one that is drawn from,
