@@ -220,21 +220,19 @@ struct request {
   std::vector<token_id> memory;
   text written{memory, 32};
   random_streams random;
-  decode_options how;
   llama target;
   lookup_drafter<> drafter;
   drafting_workspace<float, one_hot_row<float>> work;
   lossless policy;
-  using shared_text = together_text<lookup_drafter<>, llama, lossless, random_streams, no_processor,
-                                    accept_all, token_verifier, L>;
-  shared_text shared{written, 64, drafter, target, policy, random, how, work};
+  using shared_text =
+      together_text<lookup_drafter<>, llama, lossless, random_streams, with::length<L>>;
+  shared_text shared{written, 64, drafter, target, policy, random, work, {L()}};
   request(const setting& s, std::size_t seed, const decode_options& options)
       : memory(some_tokens(128, s.weights->vocab, seed)),
         random(seed),
-        how(options),
         target(s.weights, s.pool, 128),
         drafter(s.weights->vocab, 128),
-        work(s.weights->vocab, how) {}
+        work(s.weights->vocab, options) {}
 };
 struct written {
   std::vector<token_id> tokens = {};

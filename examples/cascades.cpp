@@ -33,16 +33,16 @@ int main() {
   const cascade_options options;
   cascade_workspace<float> work(V, options);
   measure("sequential, chow", [&](text& t, auto& small, auto& large, auto& random) {
-    return sequential_decode(t, most, small, large, chow{0.8}, random, options, work);
+    return sequential_decode(t, most, small, large, chow{0.8}, random, work);
   });
   measure("oracle, opt", [&](text& t, auto& small, auto& large, auto& random) {
-    return oracle_decode(t, most, small, large, opt{0.1}, random, options, work);
+    return oracle_decode(t, most, small, large, opt{0.1}, random, work);
   });
   const auto speculative = [&](const char* what, const auto& policy) {
     measure(what, [&](text& t, auto& small, auto& large, auto& random) {
       const decode_options how{.gamma = 4};
       speculative_workspace<float> memory(V, how);
-      return speculative_decode(t, most, small, large, policy, random, how, memory);
+      return speculative_decode(t, most, small, large, policy, random, memory);
     });
   };
   speculative("speculative, lossless", lossless{});

@@ -23,7 +23,7 @@ int main() {
   text t{memory, 1};
   const collaborative_options<2> two{.gamma = {3, 1}};
   collaborative_workspace<double, 2> work(V, two);
-  status why = collaborative_decode(t, most, std::tie(q, p), ensemble{0.5}, random, two, work);
+  status why = collaborative_decode(t, most, std::tie(q, p), ensemble{0.5}, random, work);
   std::printf("calls for each token: %.3f %.3f (%s)\n", double(q.calls) / most,
               double(p.calls) / most, name(why));
 
@@ -47,8 +47,7 @@ int main() {
   t.size = 1;
   const collaborative_options<3> three{.gamma = {3, 1, 1}};
   collaborative_workspace<double, 3> room(V, three);
-  why = collaborative_decode(t, most, std::tie(x, y, z), mixture<3>{{0.4, 0.3, 0.3}}, random, three,
-                             room);
+  why = collaborative_decode(t, most, std::tie(x, y, z), mixture<3>{{0.4, 0.3, 0.3}}, random, room);
   std::printf("three models:         %.3f %.3f %.3f (%s)\n", double(x.calls) / most,
               double(y.calls) / most, double(z.calls) / most, name(why));
 }

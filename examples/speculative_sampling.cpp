@@ -46,8 +46,8 @@ int main() {
     kept += double(round.accepted);
     for (std::size_t j = 0; j < n; ++j) overlap += w.acceptances[j].of_row;  // 1 - TV(q, p)
   };
-  if (speculative_decode(t, most, small, large, lossless{}, random, options, work, no_processor{},
-                         accept_all{}, count) != status::ok)
+  if (speculative_decode(t, most, small, large, lossless{}, random, work,
+                         with::after_round{count}) != status::ok)
     return 1;
   const double a = kept / tried;
   std::printf("accepted %.3f of the drafts; mean 1 - TV(q, p) %.3f\n", a, overlap / tried);

@@ -22,14 +22,13 @@ struct request {
   std::vector<token_id> memory;
   text written;
   random_streams random;
-  decode_options how;
   llama draft{small, pool, capacity}, target{large, pool, capacity};
-  speculative_workspace<float> work{large->vocab, how};
-  model_drafter<llama> drafter{draft, work.draft_logits, how.sample};
+  speculative_workspace<float> work;
+  model_drafter<llama> drafter{draft, work.draft_logits, work.options.sample};
   together_text<model_drafter<llama>, llama, lossless, random_streams> shared{
-      written, most, drafter, target, policy, random, how, work};
-  request(const char* prompt, std::uint64_t seed, double temperature, std::size_t gamma)
-      : memory(tokens.encode(prompt)), random(seed), how{gamma, {.temperature = temperature}} {
+      written, most, drafter, target, policy, random, work};
+  request(const char* prompt, std::uint64_t seed, const decode_options& how)
+      : memory(tokens.encode(prompt)), random(seed), work(large->vocab, how) {
     written.size = memory.size();
     memory.resize(capacity);
     written.tokens = memory;
@@ -38,15 +37,15 @@ struct request {
 };
 
 int main() {
-  request a("ROMEO:", 1, 0.7, 4), b("In the beginning", 2, 0, 2), c("What say you", 3, 1, 6);
+  request a("ROMEO:", 1, {4, {0.7}}), b("In the beginning", 2, {2, {0}}), c("What say you", 3, {6});
   const std::vector all = {&a.shared, &b.shared, &c.shared};
   together_workspace<std::remove_reference_t<decltype(a.shared)>> work;
   std::size_t rounds = 1;
   while (together_round(all, work, *pool) > 0) ++rounds;
   for (const request* r : {&a, &b, &c}) std::printf("%s\n", r->said().c_str());
-  request alone("What say you", 3, 1, 6);
+  request alone("What say you", 3, {6});
   const status why = speculative_decode(alone.written, most, alone.drafter, alone.target, policy,
-                                        alone.random, alone.how, alone.work);
+                                        alone.random, alone.work);
   std::printf("%zu rounds; the last text alone, %s: %s\n", rounds, name(why),
               alone.said() == c.said() ? "the same" : "another");
 }

@@ -48,7 +48,7 @@ int main() {
     random_streams random(/*seed=*/42);
     const tree_options options{shape};
     tree_workspace<float> work(V, options);
-    const status why = tree_decode(t, most, small, large, lossless{}, random, options, work);
+    const status why = tree_decode(t, most, small, large, lossless{}, random, work);
     std::printf("tree of %zu nodes: %.2f tokens for each call of the target (%s)\n",
                 options.nodes(), double(t.size) / double(large.calls), name(why));
   }

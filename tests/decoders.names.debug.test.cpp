@@ -193,39 +193,49 @@ TEST_CASE("decoders call their own functions, not an engine's of the same names"
   const engine::no_watch watch;
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::policy{}, chooser, {.gamma = 3},
-                                       work, processor, accept, watch);
+    return specagg::speculative_decode(
+        t, most, m[0], m[1], engine::policy{}, chooser, work, specagg::with::processor{processor},
+        specagg::with::accept{accept}, specagg::with::after_round{watch});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::policy{}, chooser, {.gamma = 3},
-                                       work, processor, accept, watch, specagg::block_verifier{});
+    return specagg::speculative_decode(
+        t, most, m[0], m[1], engine::policy{}, chooser, work, specagg::with::processor{processor},
+        specagg::with::accept{accept}, specagg::with::after_round{watch},
+        specagg::with::verifier{specagg::block_verifier{}});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
     return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::policy{}, chooser,
-                                         {{2, 1}}, work, processor, accept, watch);
+                                         work, specagg::with::processor{processor},
+                                         specagg::with::accept{accept},
+                                         specagg::with::after_round{watch});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]),
-                                         specagg::raw_logits<engine::combiner>{}, chooser, {{2, 1}},
-                                         work, processor, accept, watch);
+    return specagg::collaborative_decode(
+        t, most, std::tie(m[0], m[1]), specagg::raw_logits<engine::combiner>{}, chooser, work,
+        specagg::with::processor{processor}, specagg::with::accept{accept},
+        specagg::with::after_round{watch});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     const std::array<std::size_t, 2> shape{2, 1};
-    specagg::tree_workspace<double> work(V, {.shape = shape});
-    return specagg::tree_decode(t, most, m[0], m[1], engine::policy{}, chooser,
-                                specagg::tree_options{shape}, work, processor, accept, watch);
+    specagg::tree_workspace<double> work(V, specagg::tree_options{shape});
+    return specagg::tree_decode(t, most, m[0], m[1], engine::policy{}, chooser, work,
+                                specagg::with::processor{processor}, specagg::with::accept{accept},
+                                specagg::with::after_round{watch});
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, {.longest_run = most});
-    return specagg::oracle_decode(t, most, m[0], m[1], engine::policy{}, chooser, {}, work,
-                                  processor, accept);
+    specagg::cascade_workspace<double> work(V, {});
+    return specagg::oracle_decode(t, most, m[0], m[1], engine::policy{}, chooser, work,
+                                  specagg::with::processor{processor},
+                                  specagg::with::accept{accept});
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, {.longest_run = most});
-    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, {}, work, processor, accept);
+    specagg::cascade_workspace<double> work(V, {});
+    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, work,
+                                    specagg::with::processor{processor},
+                                    specagg::with::accept{accept});
   });
   check([&](specagg::text& t, engine::processor& processor) {
     const std::vector<specagg::token_id> to{0, 1, 2, 3};
@@ -233,8 +243,10 @@ TEST_CASE("decoders call their own functions, not an engine's of the same names"
     REQUIRE(specagg::make_vocabulary_map(to, V, map) == specagg::status::ok);
     specagg::mapped_drafter<engine::model> drafter(m[0], map, 3);
     specagg::drafting_workspace<double, specagg::mapped_row<double>> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser,
-                                       {.gamma = 3}, work, processor, accept, watch);
+    return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser, work,
+                                       specagg::with::processor{processor},
+                                       specagg::with::accept{accept},
+                                       specagg::with::after_round{watch});
   });
 }
 TEST_CASE("verifiers call their own functions, with any rows of an engine") {

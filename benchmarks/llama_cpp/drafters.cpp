@@ -164,18 +164,17 @@ std::vector<token_id> ours(const job& j, result& to, Drafter& drafts, Work& work
   check(target.extend(std::span(j.prompt).first(j.prompt.size() - 1), {}) == status::ok,
         "the target");
   random_streams random(1);
-  no_processor none;
   std::size_t emitted = 0;
+  work.options = {.gamma = j.gamma, .sample = {.temperature = 0}, .end_of_text = j.ends};
   const auto start = clock_type::now();
-  const status why = speculative_decode(
-      t, j.most, drafts, target, lossless{}, random,
-      {.gamma = j.gamma, .sample = {.temperature = 0}, .end_of_text = j.ends}, work, none,
-      [&](const emission&) { return ++emitted < j.most; },
-      [&](const speculative_result& r, const auto&) {
-        ++to.calls;
-        to.drafted += r.drafted;
-        to.accepted += r.accepted;
-      });
+  const status why =
+      speculative_decode(t, j.most, drafts, target, lossless{}, random, work,
+                         with::accept{[&](const emission&) { return ++emitted < j.most; }},
+                         with::after_round{[&](const speculative_result& r, const auto&) {
+                           ++to.calls;
+                           to.drafted += r.drafted;
+                           to.accepted += r.accepted;
+                         }});
   to.seconds += since(start);
   check(why == status::ok, "speculative_decode");
   return {buffer.begin() + std::ptrdiff_t(j.prompt.size()),

@@ -32,6 +32,7 @@
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/string_match.hpp>
 #include <specagg/draft/head.hpp>
+#include <specagg/decode/with.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/together.hpp>

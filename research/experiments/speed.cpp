@@ -144,14 +144,14 @@ void latency(lab& lab, const latency_plan& of, table& out) {
               [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
                 const cascade_options options;
                 cascade_workspace<float> work(m[0].vocab_size(), options);
-                return oracle_decode(t, n, m[0], m[1], policy, r, options, work);
+                return oracle_decode(t, n, m[0], m[1], policy, r, work);
               });
           if constexpr (std::is_same_v<Policy, chow>)
             ways.push_back(
                 [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
                   const cascade_options options;
                   cascade_workspace<float> work(m[0].vocab_size(), options);
-                  return sequential_decode(t, n, m[0], m[1], policy, r, options, work);
+                  return sequential_decode(t, n, m[0], m[1], policy, r, work);
                 });
           const auto timed = against_target(lab, models, prompts, most, repeats, 1, ways);
           for (std::size_t i = 0; i < gammas.size(); ++i) {

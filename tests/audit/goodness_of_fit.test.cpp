@@ -30,16 +30,14 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
   toy_source<T> d(vocabulary, 11, 2, 2), m(vocabulary, 12, 2, 2);
   speculative_workspace<T> work(vocabulary, {.gamma = gamma});
   std::vector<token_id> buffer(16);
-  no_processor none;
   for (std::size_t request = 0; request < n; ++request) {
     (void)d.rollback(0);
     (void)m.rollback(0);
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    const status s = speculative_decode(
-        t, length, d, m, policy, chooser, {.gamma = gamma}, work, none,
-        [](const emission&) { return true; }, [](auto&&...) {}, verifier);
+    const status s =
+        speculative_decode(t, length, d, m, policy, chooser, work, with::verifier{verifier});
     if (s != status::ok) return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }

@@ -420,8 +420,8 @@ void two_sites() {
         h.add(x);
     };
     const site_weights weights = weigh_sites(double(seed) / 64, -0.25);
-    h.add(std::uint64_t(
-        dragon_decode(t, most, l, r, weights, drafts, options, work, {}, accept, see)));
+    h.add(std::uint64_t(dragon_decode(t, most, l, r, weights, drafts, work, with::accept{accept},
+                                      with::after_round{see})));
   }
 }
 

@@ -19,18 +19,15 @@ void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::toke
   t.tokens = buffer;
   (void)d.rollback(0);
   (void)m.rollback(0);
-  speculative_workspace<float> work(m.vocab_size(), {.gamma = gamma});
+  speculative_workspace<float> work(m.vocab_size(),
+                                    {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}});
   random_streams chooser(seed);
-  no_processor none;
   double log_pi = 0;
-  const status why = speculative_decode(
-      t, 40, d, m, policy, chooser, {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}},
-      work, none,
-      [&](const emission& e) {
-        log_pi += e.log_pi;
-        return true;
-      },
-      [](auto&&...) {});
+  const status why =
+      speculative_decode(t, 40, d, m, policy, chooser, work, with::accept{[&](const emission& e) {
+                           log_pi += e.log_pi;
+                           return true;
+                         }});
   std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why), log_pi,
               tokens.decode(std::span(buffer).first(t.size)).c_str());
 }

@@ -80,10 +80,11 @@ std::vector<double> q_at_temperature_1(const std::vector<token_id>& context, con
   return probabilities(small_model(), context, {}, s.penalty);
 }
 
-// The exact law of decode(text, most, small, large, chooser, processor, workspace, accept). Every
+// The exact law of decode(text, most, small, large, chooser, processor, workspace, accept), with
+// the options of the setting. Every
 // path is checked for the state it leaves behind, and by check(small, large, emissions).
 template <class Decode, class Check>
-auto law_of(const setting& s, Decode decode, Check check) {
+auto law_of(const setting& s, Decode decode, Check check, bool per_token = false) {
   std::size_t wrong = 0, reused = 0;
   auto law = exact_law(
       [&](auto& chooser) {
@@ -91,6 +92,8 @@ auto law_of(const setting& s, Decode decode, Check check) {
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = s.length});
+        work.options = s.options();
+        work.options.per_token = per_token;
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
@@ -125,8 +128,8 @@ TEST_CASE(
             s,
             [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
                 auto& work, auto& accept) {
-              return sequential_decode(t, most, d, m, policy, chooser, s.options(), work, processor,
-                                       accept);
+              return sequential_decode(t, most, d, m, policy, chooser, work,
+                                       with::processor{processor}, with::accept{accept});
             },
             [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
               // Calls: p once a token of its own; q at every token that was not forced upon p.
@@ -165,14 +168,13 @@ TEST_CASE(
   std::vector<token_id> buffer(111);
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {});
-  no_processor none;
   random_streams chooser(1);
   std::size_t n = 0;
-  REQUIRE(
-      sequential_decode(t, 110, d, m, unsure{1}, chooser, {}, work, none, [&](const emission& e) {
-        CHECK((e.from == origin::bonus) == (++n % 11 == 0));
-        return true;
-      }) == status::ok);
+  REQUIRE(sequential_decode(t, 110, d, m, unsure{1}, chooser, work,
+                            with::accept{[&](const emission& e) {
+                              CHECK((e.from == origin::bonus) == (++n % 11 == 0));
+                              return true;
+                            }}) == status::ok);
   CHECK(m.calls == 10);
   CHECK(d.calls == 100);
 }
@@ -181,20 +183,17 @@ TEST_CASE("a policy that mixes instead of deferring is refused by the sequential
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {});
-  no_processor none;
   random_streams chooser(1);
-  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, {}, work, none, keep_all) ==
-        status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, work) == status::invalid_parameter);
   CHECK(t.size == 1);
   using either = any_of<chow, chow_log>;
-  CHECK(sequential_decode(t, 3, d, m, checked{chow{0.3}}, chooser, {}, work) == status::ok);
-  CHECK(sequential_decode(t, 3, d, m, either(chow_log{0.3}), chooser, {}, work) == status::ok);
+  CHECK(sequential_decode(t, 3, d, m, checked{chow{0.3}}, chooser, work) == status::ok);
+  CHECK(sequential_decode(t, 3, d, m, either(chow_log{0.3}), chooser, work) == status::ok);
   t.size = 1;
   (void)d.rollback(0);
   (void)m.rollback(0);
   m.calls = 0;
-  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, {}, work, none, keep_all) ==
-        status::ok);
+  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, work) == status::ok);
   CHECK(m.calls == 9);
 }
 
@@ -210,8 +209,8 @@ TEST_CASE(
           s,
           [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
               auto& work, auto& accept) {
-            return oracle_decode(t, most, d, m, policy, chooser, s.options(), work, processor,
-                                 accept);
+            return oracle_decode(t, most, d, m, policy, chooser, work, with::processor{processor},
+                                 with::accept{accept});
           },
           [&](const auto& d, const auto& m, const auto& e) {
             return d.calls == e.size() && m.calls == e.size();
@@ -245,11 +244,9 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
   text ta{a, 1}, tb{b, 1};
   cascade_workspace<float> work(50, {});
   speculative_workspace<float> alone(50, {.gamma = 0});
-  no_processor none;
   random_streams chooser(7);
-  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, {}, work, none, keep_all) == status::ok);
-  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, {.gamma = 0}, alone, none, keep_all,
-                             no_watch) == status::ok);
+  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, work) == status::ok);
+  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, alone) == status::ok);
   CHECK(a == b);
 }
 
@@ -269,18 +266,18 @@ TEST_CASE(
                                                                                    {0.6, true},
                                                                                    {0.7, true}}) {
       const double alpha = threshold;  // clang++ 14 captures no structured binding
-      auto options = s.options();
-      options.per_token = per_token;
       const auto law = law_of(
           s,
           [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
               auto& work, auto& accept) {
-            return sequence_decode(t, most, d, m, alpha, chooser, options, work, processor, accept);
+            return sequence_decode(t, most, d, m, alpha, chooser, work, with::processor{processor},
+                                   with::accept{accept});
           },
           [&](const auto& d, const auto& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
             return small ? d.calls == e.size() && m.calls == 0 : d.calls > 0 && m.calls == e.size();
-          });
+          },
+          per_token);
       // All responses, by each model.
       struct response {
         double q = 1, p = 1, confidence = 1;
@@ -383,19 +380,17 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         const auto due = bild_by_hand(d, m, s.length, b, s);
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
-        cascade_workspace<T> work(vocabulary, {});
+        cascade_workspace<T> work(vocabulary, s.options());
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        REQUIRE(bild_decode(
-                    t, s.length, d, m, b, s.options(), work, processor,
-                    [&](const emission& e) {
-                      (e.from == origin::accepted   ? kept
-                       : e.from == origin::residual ? replaced
-                                                    : appended) += 1;
-                      return true;
-                    },
-                    no_watch) == status::ok);
+        REQUIRE(bild_decode(t, s.length, d, m, b, work, with::processor{processor},
+                            with::accept{[&](const emission& e) {
+                              (e.from == origin::accepted   ? kept
+                               : e.from == origin::residual ? replaced
+                                                            : appended) += 1;
+                              return true;
+                            }}) == status::ok);
         buffer.resize(t.size);
         CHECK(buffer == due.tokens);
         CHECK(d.calls == due.small_calls);
@@ -418,8 +413,7 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
       buffer.resize(41);
       text t{buffer, 1};
       cascade_workspace<T> work(20, {});
-      no_processor none;
-      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, {}, work, none, keep_all, no_watch) == status::ok);
+      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, work) == status::ok);
       REQUIRE(t.size == n + 1);
     }
     CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1),
@@ -433,11 +427,9 @@ TEST_CASE(
     toy_source<T> m(50, seed);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
-    speculative_workspace<T> work(50, {.gamma = 0});
-    no_processor none;
+    speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, {.gamma = 0, .sample = {0}}, work,
-                               none, keep_all, no_watch) == status::ok);
+    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, work) == status::ok);
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
@@ -445,9 +437,7 @@ TEST_CASE(
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     cascade_workspace<T> work(50, {.longest_run = longest_run});
-    no_processor none;
-    REQUIRE(bild_decode(t, 60, d, m, b, {.longest_run = longest_run}, work, none, keep_all,
-                        no_watch) == status::ok);
+    REQUIRE(bild_decode(t, 60, d, m, b, work) == status::ok);
     return buffer;
   };
   CHECK(bild({1.1, 5}, 10) == greedy(2));
@@ -465,22 +455,23 @@ template <class F>
 void for_each_decoder(F f) {
   f("sequential",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequential_decode(t, n, d, m, unsure{0.5}, c, {}, w, p, accept);
+      return sequential_decode(t, n, d, m, unsure{0.5}, c, w, with::processor{p},
+                               with::accept{accept});
     });
-  f("oracle",
-    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return oracle_decode(t, n, d, m, ensemble{0.4}, c, {}, w, p, accept);
-    });
+  f("oracle", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w,
+                 auto&& accept) {
+    return oracle_decode(t, n, d, m, ensemble{0.4}, c, w, with::processor{p}, with::accept{accept});
+  });
   f("sequence, sure",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 1, c, {}, w, p, accept);
+      return sequence_decode(t, n, d, m, 1, c, w, with::processor{p}, with::accept{accept});
     });
   f("sequence, unsure",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 0, c, {}, w, p, accept);
+      return sequence_decode(t, n, d, m, 0, c, w, with::processor{p}, with::accept{accept});
     });
   f("BiLD", [](auto& t, std::size_t n, auto& d, auto& m, auto&, auto& p, auto& w, auto&& accept) {
-    return bild_decode(t, n, d, m, {0.3, 1.2}, {}, w, p, accept, no_watch);
+    return bild_decode(t, n, d, m, {0.3, 1.2}, w, with::processor{p}, with::accept{accept});
   });
 }
 
@@ -587,17 +578,14 @@ TEST_CASE(
   auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 5});
-  no_processor none;
+  cascade_workspace<T> work(vocabulary, {});
   random_streams chooser(1);
-  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, {}, work, none, keep_all) ==
+  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, work) == status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, chow{std::nan("")}, chooser, work) ==
         status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, chow{std::nan("")}, chooser, {}, work, none, keep_all) ==
-        status::invalid_parameter);
-  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, {}, work, none, keep_all) ==
-        status::invalid_parameter);
-  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, {}, work, none, keep_all) ==
+  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, work) == status::invalid_parameter);
+  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, work) ==
         status::invalid_parameter);  // no memory
-  CHECK(bild_round(t, 0, d, m, {}, {}, work, none).why == status::invalid_parameter);
+  CHECK(bild_round(t, 0, d, m, {}, work).why == status::invalid_parameter);
   CHECK(t.size == 1);
 }

@@ -89,15 +89,15 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         collaborative_workspace<T, N, mixed_drafter::row_type> work(
-            vocabulary, {.gamma = gamma, .proposed = s.proposed});
+            vocabulary, {gamma, {}, s.end_of_text, s.proposed});
         moody_drafter drafter;
         drafter.silent_after = s.silent_after;
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser,
-                                      {gamma, {}, s.end_of_text, s.proposed}, work, processor,
-                                      keep_all, no_watch, drafter) != status::ok;
+        wrong +=
+            collaborative_decode(t, 4, tie_all(models), policy, chooser, work,
+                                 with::processor{processor}, with::drafter{drafter}) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += drafter.misuses + (drafter.seen.size() > t.size);
         asked += drafter.asked;
@@ -177,16 +177,15 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
     drafter.model = toy_source<double>(vocabulary, 7);
     std::vector<token_id> buffer(100);
     text t{buffer, 1};
-    collaborative_workspace<T, 2, mixed_drafter::row_type> work(
-        vocabulary, {.gamma = {1, 0}, .proposed = proposed});
-    no_processor none;
+    collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
+                                                                {{1, 0}, {0}, {}, proposed});
     random_streams chooser(1);
     std::size_t proposals = 0;
-    REQUIRE(collaborative_decode(
-                t, 40, std::tie(a, b), ensemble{0.5}, chooser, {{1, 0}, {0}, {}, proposed}, work,
-                none, keep_all,
-                [&](const collaborative_result& r, const auto&) { proposals += r.proposed; },
-                drafter) == status::ok);
+    REQUIRE(collaborative_decode(t, 40, std::tie(a, b), ensemble{0.5}, chooser, work,
+                                 with::after_round{[&](const collaborative_result& r, const auto&) {
+                                   proposals += r.proposed;
+                                 }},
+                                 with::drafter{drafter}) == status::ok);
     CHECK(a.calls == (proposed ? 10 : 40));
     CHECK(b.calls == (proposed ? 10 : 40));
     CHECK(proposals == (proposed ? 30 : 0));
@@ -197,13 +196,10 @@ TEST_CASE("with a drafter that has nothing, the text and the models' calls are t
     auto models = make_sources<3>();
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    collaborative_workspace<T, 3, mixed_drafter::row_type> work(
-        vocabulary, {.gamma = {3, 2, 1}, .proposed = 4});
-    no_processor none;
+    collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {{3, 2, 1}, {}, {}, 4});
     random_streams chooser(5);
     REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
-                                 {{3, 2, 1}, {}, {}, 4}, work, none, keep_all, no_watch,
-                                 drafter...) == status::ok);
+                                 work, with::drafter{drafter}...) == status::ok);
     for (const auto& m : models) buffer.push_back(token_id(m.calls));
     return buffer;
   };
@@ -222,12 +218,10 @@ TEST_CASE(
       models[0].nan_at = call;
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
-      collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
-                                                                  {.gamma = {1, 1}, .proposed = 2});
+      collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {{1, 1}, {}, {}, 2});
       mixed_drafter drafter;
-      no_processor none;
-      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, {{1, 1}, {}, {}, 2},
-                                 work, none, keep_all, no_watch, drafter) == status::ok);
+      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, work,
+                                 with::drafter{drafter}) == status::ok);
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
     });
     const auto models = make_sources<2>();
@@ -250,8 +244,8 @@ TEST_CASE(
       if (what == stops) drafter.stop_at = call;
       std::vector<token_id> buffer(60);
       text t{buffer, 1};
-      collaborative_workspace<T, 3, mixed_drafter::row_type> work(
-          vocabulary, {.gamma = {3, 2, 1}, .proposed = 3});
+      collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary,
+                                                                  {{3, 2, 1}, {}, {}, 3});
       penalty_memory memory;
       witness processor{memory.with({}), {}};
       (void)processor.push(0);
@@ -262,14 +256,13 @@ TEST_CASE(
         const std::size_t before = t.size;
         status s = status::ok;
         try {
-          s = collaborative_decode(
-              t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
-              {{3, 2, 1}, {}, {}, 3}, work, processor,
-              [&](const emission&) {
-                ++kept;
-                return true;
-              },
-              no_watch, drafter);
+          s = collaborative_decode(t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}},
+                                   chooser, work, with::processor{processor},
+                                   with::accept{[&](const emission&) {
+                                     ++kept;
+                                     return true;
+                                   }},
+                                   with::drafter{drafter});
         } catch (const std::runtime_error&) {
           CHECK(what == throws);
           s = status::stopped;
@@ -303,13 +296,14 @@ TEST_CASE(
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
-                                                              {.gamma = {2, 2}, .proposed = 2});
-  no_processor none;
+                                                              {{2, 2}, {}, {}, proposed});
   random_streams chooser(1);
   const auto run = [&](auto& who, std::size_t proposed) {
-    return collaborative_decode(
-        t, 9, std::tie(a, b), ensemble{0.5}, chooser, {{2, 2}, {}, {}, proposed}, work, none,
-        keep_all, [](const collaborative_result& r, const auto&) { CHECK(r.proposed <= 2); }, who);
+    return collaborative_decode(t, 9, std::tie(a, b), ensemble{0.5}, chooser, work,
+                                with::after_round{[](const collaborative_result& r, const auto&) {
+                                  CHECK(r.proposed <= 2);
+                                }},
+                                with::drafter{who});
   };
   CHECK(run(other, 2) == status::vocabulary_mismatch);
   CHECK(t.size == 1);

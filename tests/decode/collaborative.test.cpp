@@ -127,13 +127,12 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         auto models = make_sources<N>();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
+        collaborative_workspace<T, N> work(vocabulary, {gamma, s.sample, s.end_of_text});
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser,
-                                      {gamma, s.sample, s.end_of_text}, work, processor, keep_all,
-                                      no_watch) != status::ok;
+        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, work,
+                                      with::processor{processor}) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -220,10 +219,8 @@ TEST_CASE(
           auto models = make_sources<2>();
           std::vector<token_id> buffer(16);
           text t{buffer, 1};
-          collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
-          no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, {{2, 2}, s}, work,
-                                       none, keep_all, no_watch) == status::ok);
+          collaborative_workspace<T, 2> work(vocabulary, {{2, 2}, s});
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, work) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -335,9 +332,7 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
     collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
-    no_processor none;
-    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, {{2, 2}}, work, none,
-                                 keep_all, no_watch) == status::ok);
+    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, work) == status::ok);
     return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
   });
   const auto models = make_sources<2>();
@@ -366,10 +361,9 @@ TEST_CASE(
           auto models = make_sources<N>();
           std::vector<token_id> buffer(16);
           text t{buffer, 1};
-          collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
-          no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser,
-                                       {gamma, s}, work, none, keep_all, no_watch) == status::ok);
+          collaborative_workspace<T, N> work(vocabulary, {gamma, s});
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, work) ==
+                  status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -431,16 +425,14 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
   constexpr std::size_t length = 5;
   std::map<std::vector<token_id>, double> seen;
   auto models = make_sources<N>();
-  collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
+  collaborative_workspace<T, N> work(vocabulary, {gamma});
   std::vector<token_id> buffer(16);
-  no_processor none;
   for (std::size_t request = 0; request < n; ++request) {
     for (auto& m : models) (void)m.rollback(0);
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    if (collaborative_decode(t, length, tie_all(models), policy, chooser, {gamma}, work, none,
-                             keep_all, no_watch) != status::ok)
+    if (collaborative_decode(t, length, tie_all(models), policy, chooser, work) != status::ok)
       return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }
@@ -508,9 +500,7 @@ TEST_CASE("mutant: without `start`, drafts of different chains share numbers, wh
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
-        no_processor none;
-        (void)collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, {{2, 2}},
-                                   work, none, keep_all, no_watch);
+        (void)collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, work);
         return buffer;
       },
       &reused);
@@ -707,11 +697,10 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
 
     std::vector<token_id> buffer(most + 1);
     text t{buffer, 1};
-    collaborative_workspace<T, 2> work(v, {.gamma = x.gamma});
-    no_processor none;
+    collaborative_workspace<T, 2> work(v, {x.gamma});
     random_streams chooser(5, x.gamma[0] + std::uint64_t(10 * x.c));
-    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, {x.gamma},
-                                 work, none, keep_all, no_watch) == status::ok);
+    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, work) ==
+            status::ok);
 
     const auto check = [&](const char* model, std::size_t seen,
                            const std::array<double, 3>& calls) {
@@ -757,13 +746,12 @@ TEST_CASE("equal models: every call of either gives a token, and all drafts are 
   std::vector<token_id> buffer(201);
   text t{buffer, 1};
   collaborative_workspace<T, 2> work(vocabulary, {{1, 1}});
-  no_processor none;
   random_streams chooser(1);
   std::size_t rejected = 0;
-  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, {{1, 1}},
-                               work, none, keep_all, [&](const auto& r, const auto&) {
+  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, work,
+                               with::after_round{[&](const auto& r, const auto&) {
                                  rejected += r.emitted - r.accepted;
-                               }) == status::ok);
+                               }}) == status::ok);
   CHECK(rejected == 0);
   CHECK(a.calls + b.calls == 201);  // every call a draft, and one more that verifies the last
   CHECK(t.size == 201);
@@ -776,16 +764,16 @@ TEST_CASE(
     std::vector<token_id> buffer(501);
     text t{buffer, 1};
     collaborative_workspace<T, 2> work(vocabulary, {{gamma, 3}});
-    no_processor none;
     random_streams chooser(1);
     std::size_t rounds = 0, bonus = 0;
-    REQUIRE(collaborative_decode(
-                t, 500, std::tie(a, b), lossless{}, chooser, {{gamma, 3}}, work, none,
-                [&](const emission& e) {
-                  bonus += e.from == origin::bonus;
-                  return true;
-                },
-                [&](const auto& r, const auto&) { rounds += r.model == 1; }) == status::ok);
+    REQUIRE(collaborative_decode(t, 500, std::tie(a, b), lossless{}, chooser, work,
+                                 with::accept{[&](const emission& e) {
+                                   bonus += e.from == origin::bonus;
+                                   return true;
+                                 }},
+                                 with::after_round{[&](const auto& r, const auto&) {
+                                   rounds += r.model == 1;
+                                 }}) == status::ok);
     CHECK(b.calls == rounds);
     CHECK(a.calls <= rounds * gamma);
     CHECK(bonus > 0);
@@ -800,11 +788,9 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       toy_source<float> m(50, s);
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
-      speculative_workspace<float> work(50, {.gamma = 0});
-      no_processor none;
+      speculative_workspace<float> work(50, {.gamma = 0, .sample = {0}});
       random_streams chooser(seed);
-      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, {.gamma = 0, .sample = {0}},
-                                 work, none, keep_all, no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, work) == status::ok);
       return buffer;
     };
     const auto together = [&]<std::size_t N>(const auto& policy,
@@ -814,11 +800,9 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       }(std::make_index_sequence<N>());
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
-      collaborative_workspace<float, N> work(50, {.gamma = gamma});
-      no_processor none;
+      collaborative_workspace<float, N> work(50, {gamma, {0}});
       random_streams chooser(seed);
-      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, {gamma, {0}}, work,
-                                   none, keep_all, no_watch) == status::ok);
+      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, work) == status::ok);
       return buffer;
     };
     for (const auto& gamma : pairs) {
@@ -847,10 +831,10 @@ TEST_CASE(
   for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
     const std::size_t before = t.size;
     std::size_t seen = 0;
-    REQUIRE(collaborative_decode(
-                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, {{3, 2, 2}}, work,
-                processor, [&](const emission&) { return ++seen < stop_at; },
-                no_watch) == status::ok);
+    REQUIRE(collaborative_decode(t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, work,
+                                 with::processor{processor}, with::accept{[&](const emission&) {
+                                   return ++seen < stop_at;
+                                 }}) == status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
     for (const auto& m : models) CHECK((m.position() <= t.size && m.misuses == 0));
@@ -865,10 +849,9 @@ TEST_CASE(
       std::vector<token_id> buffer(buffer_is_short ? size : 100);
       text t{buffer, 1};
       collaborative_workspace<T, 2> work(vocabulary, {{3, 2}});
-      no_processor none;
       random_streams chooser(1);
-      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, {{3, 2}}, work,
-                                 none, keep_all, no_watch) == status::context_full);
+      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, work) ==
+            status::context_full);
       CHECK(t.size == size);
       CHECK(a.misuses + b.misuses == 0);
     }
@@ -878,12 +861,11 @@ TEST_CASE("bad settings of models that take turns are reported") {
   std::vector<token_id> buffer(40);
   text t{buffer, 1}, empty{buffer, 0};
   collaborative_workspace<T, 2> work(30, {{2, 2}}), none_at_all(30, {0, 0});
-  no_processor none;
   random_streams chooser(1);
   const auto why = [&](text& x, auto models, const auto& policy, std::array<std::size_t, 2> gamma,
                        auto& w) {
-    return collaborative_decode(x, 9, models, policy, chooser, {gamma}, w, none, keep_all,
-                                no_watch);
+    w.options = {gamma};
+    return collaborative_decode(x, 9, models, policy, chooser, w);
   };
   CHECK(why(t, std::tie(a, b), ensemble{0.5}, {2, 2}, work) == status::vocabulary_mismatch);
   CHECK(why(empty, std::tie(a, c), ensemble{0.5}, {2, 2}, work) == status::invalid_parameter);
@@ -897,11 +879,10 @@ TEST_CASE("rows that have no combination end decoding with undefined_target") {
   toy_source<T> a(30, 1), b(30, 2);  // at temperature 0 their rows are disjoint sooner or later
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<T, 2> work(30, {{2, 2}});
-  no_processor none;
+  collaborative_workspace<T, 2> work(30, {{2, 2}, {0}});
   random_streams chooser(1);
-  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, {{2, 2}, {0}}, work,
-                             none, keep_all, no_watch) == status::undefined_target);
+  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, work) ==
+        status::undefined_target);
   CHECK(work.cached == 0);
   CHECK(t.size >= 1);
 }
@@ -925,13 +906,11 @@ TEST_CASE(
         std::size_t kept = 0;
         const std::size_t before = t.size;
         const status s = collaborative_decode(
-            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, {{3, 2, 1}},
-            work, processor,
-            [&](const emission&) {
+            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, work,
+            with::processor{processor}, with::accept{[&](const emission&) {
               ++kept;
               return true;
-            },
-            no_watch);
+            }});
         failures += s != status::ok;
         if (s != status::ok)
           CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
@@ -954,10 +933,9 @@ TEST_CASE("a failure in the middle leaves the law of models that take turns as i
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
-        no_processor none;
         while (t.size < 5)
           (void)collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}},
-                                     chooser, {{2, 2}}, work, none, keep_all, no_watch);
+                                     chooser, work);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       const auto models = make_sources<2>();

@@ -69,27 +69,23 @@ void check_other_text(Decode decode) {
 }  // namespace
 
 TEST_CASE("a model that says what it holds is rolled back to what it has in common with the text") {
-  no_processor none;
   random_streams chooser(5);
   check_other_text([&](text& t, auto& m) {
     speculative_workspace<T> work(vocabulary, {.gamma = 3});
-    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, {.gamma = 3}, work, none,
-                              keep_all, no_watch);
+    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
   });
   check_other_text([&](text& t, auto& m) {
     collaborative_workspace<T, 2> work(vocabulary, {{2, 1}});
-    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, {{2, 1}}, work,
-                                none, keep_all, no_watch);
+    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, work);
   });
   check_other_text([&](text& t, auto& m) {
     const std::array<std::size_t, 2> shape{2, 1};
-    tree_workspace<T> work(vocabulary, {.shape = shape});
-    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, tree_options{shape}, work, none,
-                       keep_all, no_watch);
+    tree_workspace<T> work(vocabulary, tree_options{shape});
+    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
   });
   check_other_text([&](text& t, auto& m) {
     cascade_workspace<T> work(vocabulary, {});
-    return oracle_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, {}, work, none, keep_all);
+    return oracle_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
   });
   check_other_text([&](text& t, auto& m) {
     const std::vector<token_id> to{0, 1, 2};
@@ -97,8 +93,7 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
     REQUIRE(make_vocabulary_map(to, vocabulary, map) == status::ok);
     mapped_drafter<telling> drafter(m[0], map, 3);
     drafting_workspace<T, mapped_row<T>> work(vocabulary, {.gamma = 3});
-    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, {.gamma = 3}, work, none,
-                              keep_all, no_watch);
+    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, work);
   });
 }
 TEST_CASE(
@@ -121,34 +116,30 @@ TEST_CASE(
 }
 TEST_CASE("a workspace that was made for less is refused, and nothing is written") {
   std::array<toy_source<T>, 2> m{toy_source<T>(vocabulary, 1), toy_source<T>(vocabulary, 2)};
-  no_processor none;
   random_streams chooser(5);
   tokens buffer(32);
   text t{buffer, 1};
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
-    speculative_workspace<T> work(vocabulary, {.gamma = made});
-    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, {.gamma = gamma}, work, none)
-        .why;
+    speculative_workspace<T> work(vocabulary, {.gamma = gamma});
+    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
-    collaborative_workspace<T, 2> work(vocabulary, {.gamma = {2, 1}, .proposed = 1});
-    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser,
-                              {gamma, {}, {}, proposed}, work, none)
-        .why;
+    collaborative_workspace<T, 2> work(vocabulary, {gamma, {}, {}, proposed});
+    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, work).why;
   };
   CHECK(turns({3, 1}, 1) == status::invalid_parameter);
   CHECK(turns({1, 1}, 2) == status::invalid_parameter);
   CHECK(turns({std::size_t(-1), 2}, 0) == status::invalid_parameter);
   const auto bild = [&](std::size_t longest_run, std::size_t made) {
-    cascade_workspace<T> work(vocabulary, {.longest_run = made});
-    return bild_round(t, 1, m[0], m[1], {}, {.longest_run = longest_run}, work, none).why;
+    cascade_workspace<T> work(vocabulary, {.longest_run = longest_run});
+    return bild_round(t, 1, m[0], m[1], {}, work).why;
   };
   CHECK(bild(8, 2) == status::invalid_parameter);
   const std::array<std::size_t, 2> shape{2, 2};
   const auto tree = [&](std::span<const std::size_t> made, bool by_model) {
-    tree_workspace<T> work(vocabulary, {.shape = made}, by_model);
-    return tree_round(t, 1, m[0], m[1], lossless(), chooser, tree_options{shape}, work, none).why;
+    tree_workspace<T> work(vocabulary, tree_options{shape}, by_model);
+    return tree_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
   };
   CHECK(tree(std::span(shape).first(1), true) == status::invalid_parameter);
   CHECK(tree(shape, false) == status::invalid_parameter);  // made for a tree without a draft model

@@ -139,12 +139,11 @@ void check_turns(const char* name, const Policy& policy, const std::array<std::s
       N == 2 ? 4 : 3,
       [&] {
         return collaborative_workspace<T, N, mixed_drafter::row_type>(
-            vocabulary, {.gamma = gamma, .proposed = proposed});
+            vocabulary, {gamma, {}, end_of_text, proposed});
       },
       [&](const auto& c) {
-        return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser,
-                                    {gamma, {}, end_of_text, proposed}, c.work, c.processor,
-                                    keep_all, no_watch, c.drafter);
+        return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser, c.work,
+                                    with::processor{c.processor}, with::drafter{c.drafter});
       });
   std::printf("%zu models that take turns, %s, proposed %zu: worst difference %.2e\n", N, name,
               proposed, worst);
@@ -202,8 +201,8 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
             [&] { return with_length<speculative_workspace<T>, L>{{vocabulary, options}, length}; },
             [&](const auto& c) {
               return speculative_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                        options, c.work.work, c.processor, keep_all, no_watch,
-                                        verifier, c.work.length);
+                                        c.work.work, with::processor{c.processor},
+                                        with::verifier{verifier}, with::length{c.work.length});
             }));
     using row = mixed_drafter::row_type;
     if constexpr (!reads_draft<Policy>)
@@ -214,10 +213,10 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
                                         {vocabulary, options}, length};
                                   },
                                   [&](const auto& c) {
-                                    return speculative_decode(c.t, c.most, c.drafter, c.models[1],
-                                                              policy, c.chooser, options,
-                                                              c.work.work, c.processor, keep_all,
-                                                              no_watch, verifier, c.work.length);
+                                    return speculative_decode(
+                                        c.t, c.most, c.drafter, c.models[1], policy, c.chooser,
+                                        c.work.work, with::processor{c.processor},
+                                        with::verifier{verifier}, with::length{c.work.length});
                                   }));
   }
   std::printf("speculative, %s: worst difference %.2e\n", name, worst);
@@ -270,9 +269,9 @@ void check_tree(const char* name, const Policy& policy, const V& verifier, propo
         worst_difference<2>(
             3, [&] { return with_length<tree_workspace<T>, G>{{vocabulary, options}, growth}; },
             [&](const auto& c) {
-              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser, options,
-                                 c.work.work, c.processor, keep_all, no_watch, verifier,
-                                 c.work.length);
+              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
+                                 c.work.work, with::processor{c.processor},
+                                 with::verifier{verifier}, with::growth{c.work.length});
             }));
   }
   std::printf("tree, %s: worst difference %.2e\n", name, worst);
@@ -304,27 +303,27 @@ TEST_CASE("cascades that fail at any call go on with the same law") {
             return cascade_workspace<T>(vocabulary, {.longest_run = 10, .longest_response = 4});
           },
           [&](const auto& c) {
-            return decode(c,
-                          cascade_options{.end_of_text = end_of_text, .longest_run = longest_run});
+            c.work.options = {.end_of_text = end_of_text, .longest_run = longest_run};
+            return decode(c);
           });
       std::printf("%s: worst difference %.2e\n", name, worst);
       CHECK(worst < 1e-12);
     }
   };
-  check("oracle", [](const auto& c, const cascade_options& o) {
-    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, o, c.work,
-                         c.processor, keep_all);
+  check("oracle", [](const auto& c) {
+    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, c.work,
+                         with::processor{c.processor});
   });
-  check("sequential", [](const auto& c, const cascade_options& o) {
-    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser, o, c.work,
-                             c.processor, keep_all);
+  check("sequential", [](const auto& c) {
+    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser, c.work,
+                             with::processor{c.processor});
   });
-  check("sequence", [](const auto& c, const cascade_options& o) {
-    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, o, c.work,
-                           c.processor, keep_all);
+  check("sequence", [](const auto& c) {
+    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, c.work,
+                           with::processor{c.processor});
   });
-  check("BiLD", [](const auto& c, const cascade_options& o) {
-    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, o, c.work,
-                       c.processor, keep_all, no_watch);
+  check("BiLD", [](const auto& c) {
+    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, c.work,
+                       with::processor{c.processor});
   });
 }

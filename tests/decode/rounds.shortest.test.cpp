@@ -24,7 +24,7 @@ tokens appended(Decode&& decode) {
   return {buffer.begin() + prompt, buffer.begin() + std::ptrdiff_t(t.size)};
 }
 
-// What stands after the workspace in a call, written out. Counts the calls of each.
+// What is given by name in a call. Counts the calls of each.
 struct written_out {
   std::size_t pushed = 0, accepted = 0, rounds = 0;
   struct counting {
@@ -41,10 +41,9 @@ struct written_out {
   }
 };
 
-// The shortest call and the one with empty braces write what the whole one writes.
-template <class Shortest, class Braces, class Whole>
-void check_same(const char* name, Shortest&& shortest, Braces&& braces, Whole&& whole,
-                bool has_rounds = true) {
+// The shortest call writes what the whole one writes.
+template <class Shortest, class Whole>
+void check_same(const char* name, Shortest&& shortest, Whole&& whole, bool has_rounds = true) {
   INFO(name);
   written_out calls;
   const tokens all =
@@ -54,7 +53,6 @@ void check_same(const char* name, Shortest&& shortest, Braces&& braces, Whole&& 
   CHECK(calls.accepted == most);
   if (has_rounds) CHECK(calls.rounds > 0);
   CHECK(appended(shortest) == all);
-  CHECK(appended(braces) == all);
 }
 
 }  // namespace
@@ -66,16 +64,12 @@ TEST_CASE(
   check_same(
       "speculative_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work);
-      },
-      [&](text& t, auto& m, auto& chooser) {
-        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work, {}, {},
-                                  {}, {}, {});
+        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, work);
       },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work,
-                                  calls.processor, calls.accept(), calls.after_round(),
-                                  token_verifier(), fixed_draft_length());
+        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, work,
+                                  with::processor{calls.processor}, with::accept{calls.accept()},
+                                  with::after_round{calls.after_round()});
       });
 
   const std::array<std::size_t, 3> shape{3, 2, 1};
@@ -84,16 +78,12 @@ TEST_CASE(
   check_same(
       "tree_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work);
-      },
-      [&](text& t, auto& m, auto& chooser) {
-        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work, {}, {}, {},
-                           {}, {});
+        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree_work);
       },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work,
-                           calls.processor, calls.accept(), calls.after_round(), traversal(),
-                           fixed_growth());
+        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree_work,
+                           with::processor{calls.processor}, with::accept{calls.accept()},
+                           with::after_round{calls.after_round()});
       });
 
   const collaborative_options<2> turns{{5, 1}};
@@ -101,17 +91,14 @@ TEST_CASE(
   check_same(
       "collaborative_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
+        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser,
                                     turns_work);
       },
-      [&](text& t, auto& m, auto& chooser) {
-        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
-                                    turns_work, {}, {}, {}, {});
-      },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
-                                    turns_work, calls.processor, calls.accept(),
-                                    calls.after_round(), no_drafter());
+        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser,
+                                    turns_work, with::processor{calls.processor},
+                                    with::accept{calls.accept()},
+                                    with::after_round{calls.after_round()});
       });
 
   const cascade_options cascade;
@@ -119,54 +106,42 @@ TEST_CASE(
   check_same(
       "sequential_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work);
-      },
-      [&](text& t, auto& m, auto& chooser) {
-        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work, {},
-                                 {});
+        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade_work);
       },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work,
-                                 calls.processor, calls.accept());
+        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade_work,
+                                 with::processor{calls.processor}, with::accept{calls.accept()});
       },
       false);
   check_same(
       "oracle_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work);
-      },
-      [&](text& t, auto& m, auto& chooser) {
-        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work, {}, {});
+        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade_work);
       },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work,
-                             calls.processor, calls.accept());
+        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade_work,
+                             with::processor{calls.processor}, with::accept{calls.accept()});
       },
       false);
   check_same(
       "sequence_decode",
       [&](text& t, auto& m, auto& chooser) {
-        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work);
-      },
-      [&](text& t, auto& m, auto& chooser) {
-        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work, {}, {});
+        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade_work);
       },
       [&](text& t, auto& m, auto& chooser, auto& calls) {
-        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work,
-                               calls.processor, calls.accept());
+        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade_work,
+                               with::processor{calls.processor}, with::accept{calls.accept()});
       },
       false);
   check_same(
       "bild_decode",
       [&](text& t, auto& m, auto&) {
-        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade, cascade_work);
-      },
-      [&](text& t, auto& m, auto&) {
-        return bild_decode(t, most, m[0], m[1], {}, cascade, cascade_work, {}, {}, {});
+        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade_work);
       },
       [&](text& t, auto& m, auto&, auto& calls) {
-        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade, cascade_work,
-                           calls.processor, calls.accept(), calls.after_round());
+        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade_work,
+                           with::processor{calls.processor}, with::accept{calls.accept()},
+                           with::after_round{calls.after_round()});
       });
 }
 TEST_CASE("the shortest round of each decoder takes its workspace last") {
@@ -176,18 +151,18 @@ TEST_CASE("the shortest round of each decoder takes its workspace last") {
   text t{buffer, prompt};
   const decode_options options;
   speculative_workspace<T> work(V, options);
-  CHECK(speculative_round(t, most, q, p, lossless{}, chooser, options, work).emitted > 0);
+  CHECK(speculative_round(t, most, q, p, lossless{}, chooser, work).emitted > 0);
   const std::array<std::size_t, 2> shape{2, 2};
   const tree_options tree{shape};
   tree_workspace<T> tree_work(V, tree);
-  CHECK(tree_round(t, most, q, p, lossless{}, chooser, tree, tree_work).emitted > 0);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, tree_work).emitted > 0);
   const cascade_options cascade;
   cascade_workspace<T> cascade_work(V, cascade);
-  CHECK(bild_round(t, most, q, p, {}, cascade, cascade_work).emitted > 0);
+  CHECK(bild_round(t, most, q, p, {}, cascade_work).emitted > 0);
   const collaborative_options<2> turns{{3, 1}};
   collaborative_workspace<T, 2> turns_work(V, turns);
-  CHECK(collaborative_turn(t, most, std::tie(q, p), ensemble{0.3}, chooser, turns, turns_work)
-            .drafted == 3);
+  CHECK(collaborative_turn(t, most, std::tie(q, p), ensemble{0.3}, chooser, turns_work).drafted ==
+        3);
 }
 TEST_CASE("models without a vocabulary are refused by every decoder") {
   toy_source<T> q(0, 1), p(0, 2);
@@ -197,21 +172,20 @@ TEST_CASE("models without a vocabulary are refused by every decoder") {
   std::vector<status> seen;
   const decode_options options;
   speculative_workspace<T> work(0, options);
-  seen.push_back(speculative_decode(t, most, q, p, lossless{}, chooser, options, work));
+  seen.push_back(speculative_decode(t, most, q, p, lossless{}, chooser, work));
   const std::array<std::size_t, 2> shape{2, 2};
   const tree_options tree{shape};
   tree_workspace<T> tree_work(0, tree);
-  seen.push_back(tree_decode(t, most, q, p, lossless{}, chooser, tree, tree_work));
+  seen.push_back(tree_decode(t, most, q, p, lossless{}, chooser, tree_work));
   const collaborative_options<2> turns{{3, 1}};
   collaborative_workspace<T, 2> turns_work(0, turns);
-  seen.push_back(
-      collaborative_decode(t, most, std::tie(q, p), ensemble{}, chooser, turns, turns_work));
+  seen.push_back(collaborative_decode(t, most, std::tie(q, p), ensemble{}, chooser, turns_work));
   const cascade_options cascade;
   cascade_workspace<T> cascade_work(0, cascade);
-  seen.push_back(sequential_decode(t, most, q, p, chow{}, chooser, cascade, cascade_work));
-  seen.push_back(oracle_decode(t, most, q, p, opt{}, chooser, cascade, cascade_work));
-  seen.push_back(sequence_decode(t, most, q, p, 0.3, chooser, cascade, cascade_work));
-  seen.push_back(bild_decode(t, most, q, p, {}, cascade, cascade_work));
+  seen.push_back(sequential_decode(t, most, q, p, chow{}, chooser, cascade_work));
+  seen.push_back(oracle_decode(t, most, q, p, opt{}, chooser, cascade_work));
+  seen.push_back(sequence_decode(t, most, q, p, 0.3, chooser, cascade_work));
+  seen.push_back(bild_decode(t, most, q, p, {}, cascade_work));
   CHECK(seen == std::vector<status>(7, status::invalid_parameter));
   CHECK(t.size == prompt);
 }
@@ -220,23 +194,23 @@ TEST_CASE("a small model may write any number of tokens in a row") {
   const cascade_options cascade{.longest_run = unbounded}, bounded{.longest_run = most};
   cascade_workspace<T> work(V, cascade), long_enough(V, bounded);
   const auto by = [&](const auto& decode) {
-    CHECK(appended([&](auto&... args) { return decode(cascade, work, args...); }) ==
-          appended([&](auto&... args) { return decode(bounded, long_enough, args...); }));
+    CHECK(appended([&](auto&... args) { return decode(work, args...); }) ==
+          appended([&](auto&... args) { return decode(long_enough, args...); }));
   };
-  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
-    return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, options, memory);
+  by([&](auto& memory, text& t, auto& m, auto& chooser) {
+    return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, memory);
   });
-  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
-    return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, options, memory);
+  by([&](auto& memory, text& t, auto& m, auto& chooser) {
+    return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, memory);
   });
-  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
-    return sequence_decode(t, most, m[0], m[1], 0.3, chooser, options, memory);
+  by([&](auto& memory, text& t, auto& m, auto& chooser) {
+    return sequence_decode(t, most, m[0], m[1], 0.3, chooser, memory);
   });
   // BiLD scores a whole run at once: it needs memory for it
   toy_source<T> q(V, 1), p(V, 2);
   tokens buffer(prompt + most, 7);
   text t{buffer, prompt};
-  CHECK(bild_decode(t, most, q, p, {}, cascade, work) == status::invalid_parameter);
+  CHECK(bild_decode(t, most, q, p, {}, work) == status::invalid_parameter);
 }
 TEST_CASE("a tree has at most as many nodes as its options say, whether it grows or not") {
   toy_source<T> q(V, 1), p(V, 2);
@@ -248,11 +222,13 @@ TEST_CASE("a tree has at most as many nodes as its options say, whether it grows
   const tree_options five{.shape = shape, .most_nodes = 5};
   CHECK(five.nodes() == 5);
   tree_workspace<T> work(V, five);
-  CHECK(tree_round(t, most, q, p, lossless{}, chooser, five, work).drafted == 5);
-  CHECK(tree_round(t, most, q, p, lossless{}, chooser, {shape}, work).why ==
-        status::invalid_parameter);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, work).drafted == 5);
+  work.options.most_nodes = 15;
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, work).why == status::invalid_parameter);
+  work.options = five;
   plan::tree_growth growth(plan::draft_costs{.draft = 0, .verify = 0});
-  CHECK(tree_round(t, most, q, p, lossless{}, chooser, five, work, {}, {}, growth).drafted == 5);
-  CHECK(tree_round(t, most, q, p, lossless{}, chooser, {shape}, work, {}, {}, growth).why ==
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, work, with::growth{growth}).drafted == 5);
+  work.options.most_nodes = 15;
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, work, with::growth{growth}).why ==
         status::invalid_parameter);
 }

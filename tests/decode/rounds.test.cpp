@@ -205,10 +205,10 @@ template <class Policy, class Verifier = token_verifier>
 auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
-    speculative_workspace<T> work(V, {.gamma = gamma});
-    const status s = speculative_decode(t, most, d, m, policy, chooser,
-                                        {.gamma = gamma, .sample = sample, .end_of_text = end},
-                                        work, processor, accept, no_watch, verifier, listener());
+    speculative_workspace<T> work(V, {.gamma = gamma, .sample = sample, .end_of_text = end});
+    const status s = speculative_decode(t, most, d, m, policy, chooser, work,
+                                        with::processor{processor}, with::accept{accept},
+                                        with::verifier{verifier}, with::length{listener()});
     CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
     return s;
   };
@@ -217,20 +217,18 @@ template <class Policy>
 auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
-    collaborative_workspace<T, 2> work(V, {.gamma = gamma});
-    return collaborative_decode(t, most, std::tie(d, m), policy, chooser,
-                                collaborative_options<2>{gamma, sample, end}, work, processor,
-                                accept, no_watch);
+    collaborative_workspace<T, 2> work(V, collaborative_options<2>{gamma, sample, end});
+    return collaborative_decode(t, most, std::tie(d, m), policy, chooser, work,
+                                with::processor{processor}, with::accept{accept});
   };
 }
 template <class Policy>
 auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor a(V, 1), b(V, 5), m = wary(2);
-    collaborative_workspace<T, 3> work(V, {.gamma = gamma});
-    return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser,
-                                collaborative_options<3>{gamma, sample, end}, work, processor,
-                                accept, no_watch);
+    collaborative_workspace<T, 3> work(V, collaborative_options<3>{gamma, sample, end});
+    return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser, work,
+                                with::processor{processor}, with::accept{accept});
   };
 }
 template <class Policy>
@@ -303,23 +301,23 @@ TEST_CASE(
     return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
       actor d(V, 1), m = wary(2);
       cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = most});
-      return decode(t, most, d, m, chooser, processor, cascade_options{sample, end}, work, accept);
+      work.options = {sample, end};
+      return decode(t, most, d, m, chooser, processor, work, accept);
     };
   };
-  CHECK(
-      worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
-                        cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                   auto& processor, const auto& o, auto& work, const auto& accept) {
-                          return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, o, work,
-                                               processor, accept);
-                        })) < 1e-12);
-  CHECK(
-      worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
-                        cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                   auto& processor, const auto& o, auto& work, const auto& accept) {
-                          return sequential_decode(t, most, d, m, chow{0.5}, chooser, o, work,
-                                                   processor, accept);
-                        })) < 1e-12);
+  CHECK(worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
+                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                     auto& processor, auto& work, const auto& accept) {
+                            return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, work,
+                                                 with::processor{processor}, with::accept{accept});
+                          })) < 1e-12);
+  CHECK(worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
+                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                     auto& processor, auto& work, const auto& accept) {
+                            return sequential_decode(t, most, d, m, chow{0.5}, chooser, work,
+                                                     with::processor{processor},
+                                                     with::accept{accept});
+                          })) < 1e-12);
   // A response of the small model stands if it is sure of it; one that meets a dead end never does.
   // What stands is cut at the stop string, and so is what the large model writes.
   constexpr double alpha = 0.95;
@@ -351,12 +349,13 @@ TEST_CASE(
   CHECK((unsure > 0.1 && unsure < 0.9));
   for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary(2), c); }))
     due[t] += unsure * p;
-  CHECK(worst_joint_error(
-            3, due,
-            cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
-                       const auto& o, auto& work, const auto& accept) {
-              return sequence_decode(t, most, d, m, alpha, chooser, o, work, processor, accept);
-            })) < 1e-12);
+  CHECK(worst_joint_error(3, due,
+                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                     auto& processor, auto& work, const auto& accept) {
+                            return sequence_decode(t, most, d, m, alpha, chooser, work,
+                                                   with::processor{processor},
+                                                   with::accept{accept});
+                          })) < 1e-12);
 }
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
   actor d(V, 1), m = wary(2);
@@ -367,9 +366,7 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
     grammar processor;
     (void)processor.push(0);
     cascade_workspace<T> work(V, {});
-    const status s = bild_decode(
-        t, 40, d, m, {fallback, 0.5}, {}, work, processor, [](const emission&) { return true; },
-        no_watch);
+    const status s = bild_decode(t, 40, d, m, {fallback, 0.5}, work, with::processor{processor});
     CHECK(s == status::ok);
     CHECK(t.size == 41);
   }
@@ -429,24 +426,22 @@ TEST_CASE(
     actor d(V, 1), m = wary(2);
     const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
-      speculative_workspace<T> work(V, {.gamma = 4});
-      return speculative_decode(t, 20, d, m, policies{lossless{}}, chooser,
-                                {.gamma = 4, .sample = sample}, work, processor, any, no_watch,
-                                token_verifier(), listener());
+      speculative_workspace<T> work(V, {.gamma = 4, .sample = sample});
+      return speculative_decode(t, 20, d, m, policies{lossless{}}, chooser, work,
+                                with::processor{processor}, with::accept{any},
+                                with::length{listener()});
     });
     (void)rollback(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
-      collaborative_workspace<T, 2> work(V, {{4, 2}});
-      return collaborative_decode(t, 20, std::tie(d, m), policies{contrastive{0.2}}, chooser,
-                                  collaborative_options<2>{{4, 2}, sample}, work, processor, any,
-                                  no_watch);
+      collaborative_workspace<T, 2> work(V, collaborative_options<2>{{4, 2}, sample});
+      return collaborative_decode(t, 20, std::tie(d, m), policies{contrastive{0.2}}, chooser, work,
+                                  with::processor{processor}, with::accept{any});
     });
     (void)rollback(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
-      collaborative_workspace<T, 2> work(V, {{4, 1}});
-      return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser,
-                                  collaborative_options<2>{{4, 1}, sample}, work, processor, any,
-                                  no_watch);
+      collaborative_workspace<T, 2> work(V, collaborative_options<2>{{4, 1}, sample});
+      return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser, work,
+                                  with::processor{processor}, with::accept{any});
     });
     finished[3] += run([&](text& t, auto& processor, auto& chooser) {
       return discarding_decode(t, 20, processor, chooser);
@@ -537,23 +532,26 @@ TEST_CASE(
   either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, {.gamma = 4},
-                             work, processor, coupled_verifier{coupled_noise(5)}, listener())
+    return speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, work,
+                             with::processor{processor},
+                             with::verifier{coupled_verifier{coupled_noise(5)}},
+                             with::length{listener()})
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, policies{ensemble{0.3}}, chooser, {.gamma = 4},
-                             work, processor, token_verifier(), listener())
+    return speculative_round(t, 21 - t.size, d, m, policies{ensemble{0.3}}, chooser, work,
+                             with::processor{processor}, with::length{listener()})
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     cascade_workspace<T> work(V, {});
-    return bild_round(t, 21 - t.size, d, m, {0, 0.5}, {}, work, processor).why;
+    return bild_round(t, 21 - t.size, d, m, {0, 0.5}, work, with::processor{processor}).why;
   });
   survives(false, [&](text& t, auto& processor, auto& d, auto& m) {
-    cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = 20});
-    return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, {}, work, processor, any);
+    cascade_workspace<T> work(V, {});
+    return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, work, with::processor{processor},
+                           with::accept{any});
   });
   // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text
   // ends. So only text, processor and models are compared, not the tokens.
@@ -564,12 +562,11 @@ TEST_CASE(
     text t{buffer, 1};
     grammar processor;
     (void)processor.push(0);
-    collaborative_workspace<T, 2> work(V, {{3, 2}});
+    collaborative_workspace<T, 2> work(V, collaborative_options<2>{{3, 2}});
     while (t.size < 21) {
       try {
-        const auto r =
-            collaborative_turn(t, 21 - t.size, std::tie(d, m), policies{ensemble{0.3}}, chooser,
-                               collaborative_options<2>{{3, 2}}, work, processor);
+        const auto r = collaborative_turn(t, 21 - t.size, std::tie(d, m), policies{ensemble{0.3}},
+                                          chooser, work, with::processor{processor});
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(work.cached == 0);
@@ -592,9 +589,8 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
     either chooser = streams(3);
     for (int throws = 0; t.size < 21;) {
       try {
-        const auto r =
-            speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, {.gamma = 4},
-                              work, processor, token_verifier(), listener());
+        const auto r = speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, work,
+                                         with::processor{processor}, with::length{listener()});
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -612,15 +608,14 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
     grammar processor;
     (void)processor.push(0);
     either chooser = streams(3);
-    collaborative_workspace<T, 2> work(V, {{3, 2}});
+    collaborative_workspace<T, 2> work(V, collaborative_options<2>{{3, 2}});
     int seen = 0;
     const watcher accept = [&](const emission&) {
       return seen++ == kept ? throw std::runtime_error("caller") : true;
     };
     try {
-      (void)collaborative_decode(t, 20, std::tie(d, m), policies{ensemble{0.3}}, chooser,
-                                 collaborative_options<2>{{3, 2}}, work, processor, accept,
-                                 no_watch);
+      (void)collaborative_decode(t, 20, std::tie(d, m), policies{ensemble{0.3}}, chooser, work,
+                                 with::processor{processor}, with::accept{accept});
     } catch (const std::runtime_error&) {
     }
     CHECK(seen == kept + 1);
@@ -639,9 +634,9 @@ TEST_CASE(
     (void)processor.push(0);
     speculative_workspace<T> work(V, {.gamma = 4});
     either chooser = streams(9);
-    const status s =
-        speculative_decode(t, 30, d, m, policies{lossless{}}, chooser, {.gamma = 4}, work,
-                           processor, any, no_watch, block_verifier(), listener());
+    const status s = speculative_decode(t, 30, d, m, policies{lossless{}}, chooser, work,
+                                        with::processor{processor}, with::accept{any},
+                                        with::verifier{block_verifier()}, with::length{listener()});
     buffer.resize(t.size);
     return s;
   };
@@ -657,7 +652,7 @@ TEST_CASE(
   CHECK(decode(e, c, never) == status::rollback_refused);
   CHECK(never.size() > 1);
   CHECK(std::equal(never.begin(), never.end(), plain.begin()));  // what was verified stands
-  collaborative_workspace<T, 2> work(V, {{3, 2}});
+  collaborative_workspace<T, 2> work(V, collaborative_options<2>{{3, 2}});
   tokens buffer(40);
   text t{buffer, 1};
   grammar processor;
@@ -665,9 +660,9 @@ TEST_CASE(
   either chooser = streams(9);
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;
-  CHECK(collaborative_decode(t, 30, std::tie(f, g), policies{ensemble{0.3}}, chooser,
-                             collaborative_options<2>{{3, 2}}, work, processor, any,
-                             no_watch) == status::rollback_refused);
+  CHECK(collaborative_decode(t, 30, std::tie(f, g), policies{ensemble{0.3}}, chooser, work,
+                             with::processor{processor},
+                             with::accept{any}) == status::rollback_refused);
 }
 TEST_CASE(
     "what decides how long drafts get sees how sure the model is, at temperature 0 and after "
@@ -678,16 +673,16 @@ TEST_CASE(
     tokens buffer(20);
     text t{buffer, 1};
     grammar processor;
-    speculative_workspace<T> work(V, {.gamma = 2});
+    speculative_workspace<T> work(V, {.gamma = 2, .sample = s});
     either chooser = streams(1);
     listener length;
     length.reads_confidence = true;
     length.heard = &heard;
     // the first row: no penalty has acted
     const watcher one = [](const emission&) { return false; };
-    CHECK(speculative_decode(t, 10, d, m, policies{lossless{}}, chooser, {.gamma = 2, .sample = s},
-                             work, processor, one, no_watch, token_verifier(),
-                             length) == status::ok);
+    CHECK(speculative_decode(t, 10, d, m, policies{lossless{}}, chooser, work,
+                             with::processor{processor}, with::accept{one},
+                             with::length{length}) == status::ok);
     heard.resize(1);
   };
   listen({1}, warm);

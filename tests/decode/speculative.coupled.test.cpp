@@ -78,14 +78,13 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
     drafting_workspace<T, typename decltype(drafter)::row_type> work(two, {.gamma = 5});
-    no_processor none;
     L remembered = made;
     std::vector<std::pair<history, std::vector<double>>> seen;
     history so_far;
     while (t.size < 1 + length) {
       const std::size_t start = t.size;
       const auto r = speculative_round(t, 1 + length - start, drafter, target, policy, chooser,
-                                       {.gamma = 5}, work, none, verifier, remembered);
+                                       work, with::verifier{verifier}, with::length{remembered});
       REQUIRE(r.why == status::ok);
       longest = std::max(longest, r.drafted);
       for (std::size_t i = 0; i < r.emitted; ++i) {

@@ -44,22 +44,21 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
     buffer.resize(target_model.capacity());
     t.tokens = buffer;
     (void)rollback(0, draft_model, target_model);
-    speculative_workspace<float> work(tokens.size(), {.gamma = gamma});
-    no_processor none;
+    speculative_workspace<float> work(
+        tokens.size(), {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()});
     random_streams chooser(1, request);
     metered<cpu::llama> drafting(draft_model);
     const status s = speculative_decode(
         t, std::min<std::size_t>(500, buffer.size() - t.size), drafting, target_model, lossless{},
-        chooser, {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()}, work, none,
-        [&](const emission&) {
+        chooser, work, with::accept{[&](const emission&) {
           ++all.tokens;
           return true;
-        },
-        [&](const speculative_result& r, const auto&) {
+        }},
+        with::after_round{[&](const speculative_result& r, const auto&) {
           ++all.rounds;
           all.scored += double(r.drafted);
-        },
-        token_verifier{}, length);
+        }},
+        with::length{length});
     REQUIRE(s == status::ok);
     all.draft_steps += double(drafting.calls);
   }

@@ -46,12 +46,13 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
         toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        speculative_workspace<T> work(vocabulary, {.gamma = s.gamma});
+        speculative_workspace<T> work(vocabulary, s.options);
         penalty_memory memory;
         auto processor = memory.with(s.penalty);
         (void)processor.push(0);
-        const status why = speculative_decode(t, s.length, d, m, policy, chooser, s.options, work,
-                                              processor, keep_all, no_watch, verifier, L(length));
+        const status why =
+            speculative_decode(t, s.length, d, m, policy, chooser, work, with::processor{processor},
+                               with::verifier{verifier}, with::length{L(length)});
         REQUIRE(why == status::ok);
         // Both caches hold a prefix of the text, and no more than it.
         CHECK(d.position() <= t.size);
@@ -180,14 +181,13 @@ TEST_CASE(
   toy_source<float> d(30, 3), m(30, 3);
   std::vector<token_id> buffer(200);
   text t{buffer, 1};
-  speculative_workspace<float> work(30, {.gamma = 4});
-  no_processor none;
+  speculative_workspace<float> work(30, {});
   random_streams chooser(1);
   struct none_kept : fixed_draft_length {
     bool keep(std::size_t, double) const { return false; }
   };
-  REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, {}, work, none, keep_all,
-                             no_watch, token_verifier{}, none_kept()) == status::ok);
+  REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, work,
+                             with::length{none_kept()}) == status::ok);
   CHECK(d.calls == 50);
   CHECK(m.calls == 50);
   CHECK(d.misuses + m.misuses == 0);
@@ -198,11 +198,10 @@ TEST_CASE("a coupled text is the same with any length of drafts") {
     std::vector<token_id> buffer(210);
     text t{buffer, 1};
     speculative_workspace<float> work(30, {.gamma = gamma});
-    no_processor none;
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, {.gamma = gamma}, work, none,
-                               keep_all, no_watch, coupled_verifier{coupled_noise(7)},
-                               length) == status::ok);
+    REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, work,
+                               with::verifier{coupled_verifier{coupled_noise(7)}},
+                               with::length{length}) == status::ok);
     return std::vector<token_id>(buffer.begin(), buffer.begin() + 201);
   };
   CHECK(decode(fixed_draft_length(), 0) ==
@@ -216,11 +215,9 @@ TEST_CASE("at temperature 0 speculative decoding equals the target alone") {
       toy_source<float> d(50, seed), m(50, seed + 1000);
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      speculative_workspace<float> work(50, {.gamma = gamma});
-      no_processor none;
+      speculative_workspace<float> work(50, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
-      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, {.gamma = gamma, .sample = {0}},
-                                 work, none, keep_all, no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, work) == status::ok);
       REQUIRE(t.size == 61);
       if (gamma == 0) reference = buffer;
       CHECK(buffer == reference);
@@ -231,15 +228,14 @@ TEST_CASE("a draft equal to the target is always accepted") {
   toy_source<float> d(100, 5), m(100, 5);
   std::vector<token_id> buffer(300);
   text t{buffer, 1};
-  speculative_workspace<float> work(100, {.gamma = 4});
-  no_processor none;
+  speculative_workspace<float> work(100, {});
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0;
-  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, {}, work, none, keep_all,
-                             [&](const auto& r, auto&) {
+  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, work,
+                             with::after_round{[&](const auto& r, auto&) {
                                drafted += r.drafted;
                                accepted += r.accepted;
-                             }) == status::ok);
+                             }}) == status::ok);
   CHECK(drafted == 160);
   CHECK(accepted == drafted);
   CHECK(m.calls == 40);
@@ -251,15 +247,14 @@ TEST_CASE(
   std::vector<token_id> buffer(200);
   text t{buffer, 1};
   speculative_workspace<float> work(30, {.gamma = 8});
-  no_processor none;
   random_streams chooser(1);
   // the draft equals the target: all of these are accepted
   for (std::size_t stop_at = 1; stop_at <= 12; ++stop_at) {
     const std::size_t before = t.size;
     std::size_t seen = 0;
-    REQUIRE(speculative_decode(
-                t, 50, d, m, lossless{}, chooser, {.gamma = 8}, work, none,
-                [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
+    REQUIRE(speculative_decode(t, 50, d, m, lossless{}, chooser, work,
+                               with::accept{[&](const emission&) { return ++seen < stop_at; }}) ==
+            status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(d.position() <= t.size);
     CHECK(m.position() <= t.size);
@@ -271,11 +266,9 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     toy_source<float> d(30, 3, 2, 3, 40), m(30, 4, 2, 3, capacity);
     std::vector<token_id> buffer(100);
     text t{buffer, 1};
-    speculative_workspace<float> work(30, {.gamma = 4});
-    no_processor none;
+    speculative_workspace<float> work(30, {});
     random_streams chooser(1);
-    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, {}, work, none, keep_all,
-                             no_watch) == status::context_full);
+    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, work) == status::context_full);
     CHECK(t.size == capacity);  // with any draft: the target can see all of the text
     CHECK(d.misuses + m.misuses == 0);
   }
@@ -285,17 +278,16 @@ TEST_CASE(
   for (std::size_t capacity = 1; capacity < 40; capacity += 3) {
     const auto decode = [&](const auto& policy, const auto& verifier, text& t, status& draft_why) {
       toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4);
-      speculative_workspace<float> work(30, {.gamma = 4});
-      no_processor none;
+      speculative_workspace<float> work(30, {});
       random_streams chooser(1);
       std::size_t drafted_late = 0;
-      const status s = speculative_decode(
-          t, 30, d, m, policy, chooser, {}, work, none, keep_all,
-          [&](const auto& r, const auto&) {
-            draft_why = r.draft_why;
-            if (t.size - r.emitted > capacity) drafted_late += r.drafted;
-          },
-          verifier);
+      const status s = speculative_decode(t, 30, d, m, policy, chooser, work,
+                                          with::after_round{[&](const auto& r, const auto&) {
+                                            draft_why = r.draft_why;
+                                            if (t.size - r.emitted > capacity)
+                                              drafted_late += r.drafted;
+                                          }},
+                                          with::verifier{verifier});
       CHECK(drafted_late == 0);
       CHECK(d.misuses + m.misuses == 0);
       CHECK(d.position() <= capacity);
@@ -307,11 +299,10 @@ TEST_CASE(
     CHECK(decode(lossless{}, coupled_verifier{coupled_noise(4)}, t, draft_why) == status::ok);
     CHECK(t.size == 31);
     toy_source<float> d(30, 3), m(30, 4);
-    speculative_workspace<float> work(30, {.gamma = 4});
-    no_processor none;
+    speculative_workspace<float> work(30, {.gamma = 0});
     random_streams chooser(1);
-    CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, {.gamma = 0}, work, none, keep_all,
-                             no_watch, coupled_verifier{coupled_noise(4)}) == status::ok);
+    CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, work,
+                             with::verifier{coupled_verifier{coupled_noise(4)}}) == status::ok);
     CHECK(buffer == alone);  // the text does not depend on the draft
     // A law that reads the draft's row ends where there is none, and says why.
     std::vector<token_id> other(100);
@@ -329,11 +320,9 @@ TEST_CASE("a buffer that is full to the last token ends decoding with context_fu
     toy_source<float> d(30, 3), m(30, 3);  // all drafts are accepted, and each round has a bonus
     std::vector<token_id> buffer(size);
     text t{buffer, 1};
-    speculative_workspace<float> work(30, {.gamma = 4});
-    no_processor none;
+    speculative_workspace<float> work(30, {});
     random_streams chooser(1);
-    const status s =
-        speculative_decode(t, 50, d, m, lossless{}, chooser, {}, work, none, keep_all, no_watch);
+    const status s = speculative_decode(t, 50, d, m, lossless{}, chooser, work);
     CHECK(s == status::context_full);
     CHECK(t.size == size);
   }
@@ -342,17 +331,14 @@ TEST_CASE("models of different vocabularies, an empty text and no room are repor
   toy_source<float> d(30, 3), m(31, 4);
   std::vector<token_id> buffer(100);
   text t{buffer, 1}, empty{buffer, 0};
-  speculative_workspace<float> work(31, {.gamma = 4});
-  no_processor none;
+  speculative_workspace<float> work(31, {});
   random_streams chooser(1);
-  CHECK(speculative_round(t, 5, d, m, lossless{}, chooser, {}, work, none).why ==
+  CHECK(speculative_round(t, 5, d, m, lossless{}, chooser, work).why ==
         status::vocabulary_mismatch);
-  CHECK(speculative_round(empty, 5, m, m, lossless{}, chooser, {}, work, none).why ==
+  CHECK(speculative_round(empty, 5, m, m, lossless{}, chooser, work).why ==
         status::invalid_parameter);
-  CHECK(speculative_round(t, 0, m, m, lossless{}, chooser, {}, work, none).why ==
-        status::invalid_parameter);
-  CHECK(speculative_round(t, 5, m, m, lossy{2.0}, chooser, {}, work, none).why ==
-        status::invalid_parameter);
+  CHECK(speculative_round(t, 0, m, m, lossless{}, chooser, work).why == status::invalid_parameter);
+  CHECK(speculative_round(t, 5, m, m, lossy{2.0}, chooser, work).why == status::invalid_parameter);
   CHECK(t.size == 1);
 }
 
@@ -379,13 +365,11 @@ TEST_CASE(
       std::vector<token_id> buffer(200);
       text t{buffer, 1};
       speculative_workspace<float> work(30, {.gamma = 3});
-      no_processor none;
       random_streams chooser(call);
       std::size_t rounds = 0;
       while (t.size < 60 && ++rounds < 200) {
         const std::size_t before = t.size;
-        const auto r =
-            speculative_round(t, 5, d, m, ensemble{0.4}, chooser, {.gamma = 3}, work, none);
+        const auto r = speculative_round(t, 5, d, m, ensemble{0.4}, chooser, work);
         CHECK(t.size == before + r.emitted);
         CHECK((r.emitted > 0 || r.why != status::ok));
         if (r.why != status::ok)
@@ -415,10 +399,8 @@ TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law a
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         speculative_workspace<T> work(vocabulary, {.gamma = 1});
-        no_processor none;
         while (t.size < 5)
-          (void)speculative_decode(t, 5 - t.size, d, m, ensemble{0.3}, chooser, {.gamma = 1}, work,
-                                   none, keep_all, no_watch);
+          (void)speculative_decode(t, 5 - t.size, d, m, ensemble{0.3}, chooser, work);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       double worst = 0;
@@ -443,18 +425,17 @@ TEST_CASE("acceptances of the drafted positions predict the tokens per round") {
   text t{buffer, 1};
   d = toy_source<float>(40, 8, 2, 3, 30000);
   m = toy_source<float>(40, 9, 2, 3, 30000);
-  speculative_workspace<float> work(40, {.gamma = 4});
-  no_processor none;
+  speculative_workspace<float> work(40, {.gamma = 4, .acceptances = true});
   random_streams chooser(3);
   double expected = 0, emitted = 0, rounds = 0;
-  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, {.gamma = 4, .acceptances = true},
-                             work, none, keep_all, [&](const auto& r, auto& w) {
+  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, work,
+                             with::after_round{[&](const auto& r, auto& w) {
                                if (r.drafted < 4) return;
                                expected +=
                                    expected_tokens(std::span(w.acceptances).first(r.drafted));
                                emitted += double(r.emitted);
                                ++rounds;
-                             }) == status::ok);
+                             }}) == status::ok);
   std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds,
               emitted / rounds, rounds);
   // 5 standard errors at 10^4 rounds

@@ -69,22 +69,22 @@ struct curious {
 // A text after token 0.
 template <class V, class Policy>
 struct one_text {
-  using shared_text = together_text<started_drafter, toy_source<T>, Policy, part_of, no_processor,
-                                    accept_all, V, plan::draft_forecast>;
+  using shared_text = together_text<started_drafter, toy_source<T>, Policy, part_of,
+                                    with::verifier<V>, with::length<plan::draft_forecast>>;
   part_of chooser;
   Policy policy;
   toy_source<T> target{two, 20 + chooser.part};
   started_drafter drafter{1 + chooser.part};
   tokens memory = tokens(12);
   text written{memory, 1};
-  decode_options how{.gamma = 3};
-  drafting_workspace<T, started_drafter::row_type> work{two, how};
+  drafting_workspace<T, started_drafter::row_type> work{two, {.gamma = 3}};
   shared_text shared;
   one_text(exhaustive_chooser& all, std::uint32_t number, std::size_t most, const V& verifier,
            const Policy& p)
       : chooser{&all, number},
         policy(p),
-        shared{written, most, drafter, target, policy, chooser, how, work, {}, {}, verifier} {}
+        shared(written, most, drafter, target, policy, chooser, work, {V(verifier)},
+               {plan::draft_forecast()}) {}
   one_text(const one_text&) = delete;
 };
 

@@ -64,7 +64,8 @@ struct session {
     bool operator()(const emission& e) const { return last_of == 0 || e.token % last_of != 0; }
   };
   using one =
-      together_text<model_drafter<M>, M, policies, random_streams, penalties, accept_type, V, L>;
+      together_text<model_drafter<M>, M, policies, random_streams, with::processor<penalties&>,
+                    with::accept<accept_type>, with::verifier<V>, with::length<L>>;
   order asked;
   M draft, target;
   std::vector<token_id> memory, of_penalties;
@@ -85,19 +86,18 @@ struct session {
         random(o.seed),
         work(target.vocab_size(), o.how),
         drafter(draft, work.draft_logits, o.how.sample),
-        shared{t,        o.most,    drafter, target,      asked.policy,
-               random,   asked.how, work,    penalties(), accept_type{o.last_of},
-               verifier, length} {
+        shared(t, o.most, drafter, target, asked.policy, random, work, with::processor{pushed},
+               with::accept{accept_type{o.last_of}}, {V(verifier)}, {L(length)}) {
     memory.resize(o.prompt.size() + o.most + o.how.gamma + 1);
     of_penalties.resize(penalties::memory(target.vocab_size(), memory.size()));
     pushed = penalties(o.penalty, target.vocab_size(), o.prompt, of_penalties);
-    shared.processor = pushed;
     t = {memory, o.prompt.size()};
   }
   std::vector<token_id> written() const { return {memory.begin(), memory.begin() + t.size}; }
   void alone(const V& verifier, L length) {
-    shared.why = speculative_decode(t, asked.most, drafter, target, asked.policy, random, asked.how,
-                                    work, pushed, shared.accept, {}, verifier, length);
+    shared.why = speculative_decode(t, asked.most, drafter, target, asked.policy, random, work,
+                                    with::processor{pushed}, with::accept{shared.accept},
+                                    with::verifier{verifier}, with::length{length});
   }
 };
 
@@ -307,7 +307,9 @@ TEST_CASE("a text that fails ends alone. An exception leaves all as they were be
   // rows of NaN; a model that another text has, too
   S j(asked, {}, {}, make), k(asked, {}, {}, make), l(asked, {}, {}, make);
   j.target.nan = true;
-  S::one again{l.t, 30, l.drafter, k.target, l.asked.policy, l.random, l.asked.how, l.work};
+  S::one again(l.t, 30, l.drafter, k.target, l.asked.policy, l.random, l.work,
+               with::processor{l.pushed}, {S::accept_type{}}, {token_verifier()},
+               {fixed_draft_length()});
   now = {&j.shared, &k.shared, &again};
   CHECK(together_round(now, work, pool) == 1);
   CHECK((j.shared.why == status::invalid_row && j.t.size == 3));
@@ -437,7 +439,6 @@ TEST_CASE("drafters that watch the target see as much of it in shared rounds as 
   struct one {
     toy_source<float> target{40, 7, 2, 6, 100};
     watching drafter{&target};
-    decode_options how;
     std::vector<token_id> memory = std::vector<token_id>(60, 1);
     text t{memory, 3};
     random_streams random;
@@ -445,11 +446,10 @@ TEST_CASE("drafters that watch the target see as much of it in shared rounds as 
     drafting_workspace<float, watching::row_type> work;
     together_text<watching, toy_source<float>, policies, random_streams> shared;
     explicit one(std::size_t i)
-        : how{.gamma = i % 5},
-          random(i),
+        : random(i),
           policy(i % 3 ? policies(ensemble{0.4}) : token_v3{0.3}),
-          work(40, how),
-          shared{t, 40, drafter, target, policy, random, how, work} {}
+          work(40, {.gamma = i % 5}),
+          shared(t, 40, drafter, target, policy, random, work) {}
   };
   std::vector<std::unique_ptr<one>> all;
   std::vector<decltype(one::shared)*> now;
@@ -463,7 +463,7 @@ TEST_CASE("drafters that watch the target see as much of it in shared rounds as 
   for (std::size_t i = 0; i < all.size(); ++i) {
     one alone(i);
     REQUIRE(speculative_decode(alone.t, 40, alone.drafter, alone.target, alone.policy, alone.random,
-                               alone.how, alone.work) == status::ok);
+                               alone.work) == status::ok);
     CHECK((all[i]->t.size == 43 && all[i]->memory == alone.memory));
   }
 }
@@ -477,11 +477,10 @@ TEST_CASE("where accept of one text throws, the others keep their limits and the
     }
   };
   using one_type = together_text<model_drafter<toy_source<float>>, toy_source<float>, lossless,
-                                 random_streams, no_processor, throws_once>;
+                                 random_streams, with::accept<throws_once>>;
   struct one {
     toy_source<float> draft{8, 3, 2, 6, 100}, target{8, 3, 2, 6, 100};  // accepts everything
-    decode_options how{.gamma = 3};
-    speculative_workspace<float> work{8, how};
+    speculative_workspace<float> work{8, {.gamma = 3}};
     model_drafter<toy_source<float>> drafter{draft, work.draft_logits};
     std::vector<token_id> memory = std::vector<token_id>(60, 1);
     text t{memory, 2};
@@ -489,7 +488,7 @@ TEST_CASE("where accept of one text throws, the others keep their limits and the
     lossless policy;
     one_type shared;
     explicit one(bool* armed)
-        : shared{t, 10, drafter, target, policy, random, how, work, {}, throws_once{armed}} {}
+        : shared(t, 10, drafter, target, policy, random, work, {throws_once{armed}}) {}
   };
   bool armed = true;
   one a(&armed), b(nullptr);
@@ -508,12 +507,11 @@ TEST_CASE("drafters without a model share rounds, too") {
     std::vector<token_id> memory = std::vector<token_id>(60, 1);
     text t{memory, 3};
     random_streams random;
-    decode_options how{.gamma = 3};
     lookup_drafter<> drafter{6, 60};
-    drafting_workspace<float, one_hot_row<float>> work{6, how};
+    drafting_workspace<float, one_hot_row<float>> work{6, {.gamma = 3}};
     lossless policy;
     together_text<lookup_drafter<>, toy_source<float>, lossless, random_streams> shared{
-        t, 50, drafter, target, policy, random, how, work};
+        t, 50, drafter, target, policy, random, work};
     explicit one(std::uint64_t seed) : random(seed) {}
   };
   one a(1), b(2), alone(2);
@@ -523,7 +521,7 @@ TEST_CASE("drafters without a model share rounds, too") {
   while (together_round(both, work) > 0) accepted += b.shared.result.accepted;
   CHECK(accepted > 0);
   REQUIRE(speculative_decode(alone.t, 50, alone.drafter, alone.target, alone.policy, alone.random,
-                             alone.how, alone.work) == status::ok);
+                             alone.work) == status::ok);
   CHECK((b.t.size == 53 && b.memory == alone.memory && a.memory != b.memory));
 }
 

@@ -48,10 +48,11 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        tree_workspace<double> work(vocabulary, {.shape = s.shape});
-        const status ended = tree_decode(t, s.length, draft_model, target_model, policy, chooser,
-                                         tree_options{s.shape, s.propose, s.sample, s.end_of_text},
-                                         work, processor, keep_all, no_watch, verifier);
+        tree_workspace<double> work(vocabulary,
+                                    tree_options{s.shape, s.propose, s.sample, s.end_of_text});
+        const status ended =
+            tree_decode(t, s.length, draft_model, target_model, policy, chooser, work,
+                        with::processor{processor}, with::verifier{verifier});
         if (ended != status::ok) FAIL(name(ended));
         if (processor.pushed !=
             std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
@@ -124,11 +125,13 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
           penalty_memory memory;
           witness processor{memory.with({1.5, 0.3, 0.2}), {}};
           (void)processor.push(0);
-          tree_workspace<double> work(vocabulary, {.shape = shape}, false);
+          tree_workspace<double> work(vocabulary, tree_options{.shape = shape, .end_of_text = end},
+                                      false);
           const status ended = tree_decode(
-              t, length, lookup, target_model, policy, chooser,
-              tree_options{.shape = shape, .end_of_text = end}, work, processor, keep_all,
-              [&](const tree_result& r, const auto&) { branching += r.drafted > 2; }, verifier);
+              t, length, lookup, target_model, policy, chooser, work, with::processor{processor},
+              with::after_round{
+                  [&](const tree_result& r, const auto&) { branching += r.drafted > 2; }},
+              with::verifier{verifier});
           if (ended != status::ok) FAIL(name(ended));
           if (processor.pushed !=
               std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
@@ -165,16 +168,14 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
           plan::tree_growth growth({.draft = .02, .verify = node_cost});
           std::vector<token_id> buffer(1 + length);
           text t{buffer, 1};
-          no_processor none;
           const tree_options options{
               .shape = shape, .sample = sample, .end_of_text = end, .most_nodes = 5};
           tree_workspace<double> work(vocabulary, options);
           const auto watch = [&](const tree_result& r, const auto& w) {
             trees.insert({w.parents.begin(), w.parents.begin() + std::ptrdiff_t(r.drafted)});
           };
-          const status ended =
-              tree_decode(t, length, draft_model, target_model, policy, chooser, options, work,
-                          none, keep_all, watch, traversal{}, growth);
+          const status ended = tree_decode(t, length, draft_model, target_model, policy, chooser,
+                                           work, with::after_round{watch}, with::growth{growth});
           if (ended != status::ok) FAIL(name(ended));
           return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
         },
@@ -204,19 +205,17 @@ TEST_CASE("a tree grows as far as its nodes and levels pay") {
     plan::tree_growth growth({.draft = .02, .verify = node_cost});
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    no_processor none;
     random_streams chooser(1);
     std::size_t drafted = 0, rounds = 0;
-    CHECK(tree_decode(
-              t, 200, draft_model, target_model, lossless{}, chooser, options, work, none, keep_all,
-              [&](const tree_result& r, const auto& w) {
-                drafted += r.drafted;
-                ++rounds;
-                CHECK(r.drafted <= 40);
-                for (std::size_t i = 1; i <= r.drafted; ++i)
-                  REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
-              },
-              traversal{}, growth) == status::ok);
+    CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, work,
+                      with::after_round{[&](const tree_result& r, const auto& w) {
+                        drafted += r.drafted;
+                        ++rounds;
+                        CHECK(r.drafted <= 40);
+                        for (std::size_t i = 1; i <= r.drafted; ++i)
+                          REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
+                      }},
+                      with::growth{growth}) == status::ok);
     nodes.push_back(drafted / rounds);
   }
   CHECK(std::is_sorted(nodes.rbegin(), nodes.rend()));
@@ -246,7 +245,6 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
       recording_growth growth(plan::draft_costs{.draft = .02, .verify = .02});
       std::vector<token_id> buffer(201);
       text t{buffer, 1};
-      no_processor none;
       random_streams chooser(3);
       std::size_t rounds = 0;
       double likely = 0, drawn = 0;
@@ -273,8 +271,8 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
                    w.reached[i] <= w.reached[parent] * w.shares[i] * 1.0000001));
         }
       };
-      CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, options, work, none,
-                        keep_all, watch, traversal{}, growth) == status::ok);
+      CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, work,
+                        with::after_round{watch}, with::growth{growth}) == status::ok);
       INFO("temperature " << temperature << ", target " << seed << ": rounds " << rounds
                           << ", likely " << growth.likely.rate());
       if (temperature == 0) CHECK((drawn == 0 && likely > 0));  // nothing is drawn
@@ -288,13 +286,11 @@ TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
   lookup_drafter<float> lookup(vocabulary, 10);
   std::vector<token_id> buffer(10);
   text t{buffer, 1};
-  no_processor none;
   random_streams chooser(1);
   const std::vector<std::size_t> shape{2};
-  tree_workspace<double> work(vocabulary, {.shape = shape}, false);
-  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, tree_options{shape}, work,
-                   none)
-            .why == status::invalid_parameter);
+  tree_workspace<double> work(vocabulary, tree_options{shape}, false);
+  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, work).why ==
+        status::invalid_parameter);
   CHECK(t.size == 1);
 }
 
@@ -305,13 +301,12 @@ std::vector<token_id> long_text(std::size_t length, const sampling& sample,
                                 auto& target_model, double& per_call) {
   std::vector<token_id> buffer(length + 1);
   text t{buffer, 1};
-  no_processor none;
   random_streams chooser(5);
-  tree_workspace<double> work(draft_model.vocab_size(), {.shape = shape});
+  tree_workspace<double> work(draft_model.vocab_size(),
+                              tree_options{shape, proposal::greedy, sample});
   std::size_t rounds = 0;
-  CHECK(tree_decode(t, length, draft_model, target_model, lossless{}, chooser,
-                    tree_options{shape, proposal::greedy, sample}, work, none, keep_all,
-                    [&](const auto&, const auto&) { ++rounds; }) == status::ok);
+  CHECK(tree_decode(t, length, draft_model, target_model, lossless{}, chooser, work,
+                    with::after_round{[&](const auto&, const auto&) { ++rounds; }}) == status::ok);
   per_call = double(length) / double(rounds);
   return buffer;
 }
@@ -340,16 +335,13 @@ TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
 TEST_CASE("a round with a tree calls the target once, and the draft once for each level") {
   toy_source<double> draft_model(20, 1), target_model(20, 2);
   const std::vector<std::size_t> shape{2, 2, 1};
-  tree_workspace<double> work(20, {.shape = shape});
+  tree_workspace<double> work(20, tree_options{shape});
   std::vector<token_id> buffer(100);
   text t{buffer, 1};
-  no_processor none;
   random_streams chooser(1);
-  const tree_options options{shape};
   for (int i = 0; i < 10; ++i) {
     const std::size_t a = draft_model.calls, b = target_model.calls;
-    const auto r =
-        tree_round(t, 50, draft_model, target_model, lossless{}, chooser, options, work, none);
+    const auto r = tree_round(t, 50, draft_model, target_model, lossless{}, chooser, work);
     REQUIRE(r.why == status::ok);
     CHECK(r.drafted == 10);
     CHECK(draft_model.calls - a == 3);
@@ -361,23 +353,20 @@ TEST_CASE("a round with a tree calls the target once, and the draft once for eac
 TEST_CASE("trees: models that fail, that are full, and texts without room") {
   const std::vector<std::size_t> shape{2, 2};
   const tree_options options{shape};
-  no_processor none;
   for (std::size_t at = 0; at < 4; ++at) {
     // A context that is full after a few tokens: of the draft, which then stops drafting; of the
     // target, which ends.
     toy_source<double> draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2),
         small(10, 2, 2, 3, 3 + at);
-    tree_workspace<double> work(10, {.shape = shape});
+    tree_workspace<double> work(10, options);
     std::vector<token_id> buffer(20);
     text t{buffer, 1};
     random_streams chooser(at);
-    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, options, work, none,
-                      keep_all, no_watch) == status::ok);
+    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, work) == status::ok);
     CHECK(t.size == 13);
     text u{buffer, 1};
     toy_source<double> free_draft(10, 1);
-    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, options, work, none, keep_all,
-                      no_watch) == status::context_full);
+    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, work) == status::context_full);
     CHECK(u.size == 3 + at);
     CHECK(draft_model.misuses + target_model.misuses + small.misuses + free_draft.misuses == 0);
   }
@@ -386,13 +375,11 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   std::vector<token_id> buffer(20);
   text t{buffer, 1};
   random_streams chooser(0);
-  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, options, work, none).why ==
-        status::vocabulary_mismatch);
-  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, options, work, none).why ==
-        status::invalid_parameter);
+  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, work).why == status::vocabulary_mismatch);
+  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, work).why == status::invalid_parameter);
   const std::vector<std::size_t> larger{3, 2};
-  CHECK(tree_round(t, 5, a, a, lossless{}, chooser, tree_options{larger}, work, none).why ==
-        status::invalid_parameter);
+  work.options = {.shape = larger};
+  CHECK(tree_round(t, 5, a, a, lossless{}, chooser, work).why == status::invalid_parameter);
 }
 
 namespace {
@@ -435,13 +422,12 @@ TEST_CASE(
     "before") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
     toy_source<double> draft_model(10, 1, 2, 3, 40), target_model(10, 2);
-    tree_workspace<double> work(10, {.shape = shape});
+    tree_workspace<double> work(10, tree_options{shape});
     std::vector<token_id> buffer(90);
     text t{buffer, 1};
-    no_processor none;
     random_streams chooser(1);
-    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, tree_options{shape},
-                      work, none, keep_all, no_watch) == status::context_full);
+    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, work) ==
+          status::context_full);
     CHECK(t.size == 41);
   }
 }
@@ -449,20 +435,17 @@ TEST_CASE(
     "trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
   const std::vector<std::size_t> huge(64, 1000);
   toy_source<double> a(10, 1), b(10, 2);
-  tree_workspace<double> none_of_it(10, {.shape = huge});
+  tree_workspace<double> none_of_it(10, tree_options{huge});
   std::vector<token_id> buffer(30);
   text t{buffer, 1};
-  no_processor none;
   random_streams chooser(1);
-  CHECK(tree_round(t, 5, a, b, lossless{}, chooser, tree_options{huge}, none_of_it, none).why ==
-        status::invalid_parameter);
+  CHECK(tree_round(t, 5, a, b, lossless{}, chooser, none_of_it).why == status::invalid_parameter);
   CHECK(t.size == 1);
   const std::vector<std::size_t> shape{2, 2};
-  tree_workspace<double> work(10, {.shape = shape});
+  tree_workspace<double> work(10, tree_options{shape});
   unwilling target_model(10, 2);
   target_model.nan_after = 0;
   toy_source<double> small(10, 1, 2, 3, 2);
-  CHECK(
-      tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, tree_options{shape}, work, none)
-          .why == status::invalid_row);
+  CHECK(tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, work).why ==
+        status::invalid_row);
 }

@@ -10,11 +10,10 @@ int main() {
     std::vector<token_id> buffer = std::vector<token_id>(40, 1);
     text t{buffer, 2};
     random_streams random;
-    decode_options options{.gamma = 3};
-    speculative_workspace<float> work{30, options};
+    speculative_workspace<float> work{30, {.gamma = 3}};
     model_drafter<source> drafter{d, work.draft_logits};
     together_text<model_drafter<source>, source, lossless, random_streams> shared{
-        t, 20, drafter, m, policy, random, options, work};
+        t, 20, drafter, m, policy, random, work};
   };
   one a{.random = random_streams(1)}, b{.random = random_streams(2)};
   write_all(std::vector{&a.shared, &b.shared});

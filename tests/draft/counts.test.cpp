@@ -245,15 +245,16 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         counts_drafter<double> drafter(vocabulary, 16, gamma, given.sample, &all);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, sparse_row<double>> work(vocabulary, {.gamma = gamma});
+        drafting_workspace<double, sparse_row<double>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
         decode_options options = given;
         options.gamma = gamma;
         const status why = speculative_decode(
-            t, length, drafter, m, lossless{}, chooser, options, work, processor, keep_all,
-            [&](const auto& r, const auto&) { drafted += r.drafted; }, verifier);
+            t, length, drafter, m, lossless{}, chooser, work, with::processor{processor},
+            with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},
+            with::verifier{verifier});
         REQUIRE(why == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(processor.pushed == tokens(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)));
@@ -296,9 +297,7 @@ TEST_CASE(
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
       drafting_workspace<double, sparse_row<double>> work(vocabulary, {.gamma = 2});
-      no_processor none;
-      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, {.gamma = 2}, work,
-                                 none, keep_all, no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, work) == status::ok);
       return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
     std::map<token_id, double> first;
@@ -319,11 +318,9 @@ TEST_CASE(
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
   buffer.resize(300);
   text t{buffer, 5};
-  drafting_workspace<float, sparse_row<float>> work(20, {.gamma = 4});
-  no_processor none;
+  drafting_workspace<float, sparse_row<float>> work(20, {});
   random_streams chooser(1);
-  CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, {}, work, none, keep_all,
-                           no_watch) == status::no_draft);
+  CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, work) == status::no_draft);
   CHECK((t.size > 5 && t.size < 255));
 }
 TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target's joint law") {
@@ -347,13 +344,12 @@ TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target
         buffer[2] = 0;
         text t{buffer, 3};
         drafting_workspace<double, all_three::row_type> work(vocabulary, {.gamma = 3});
-        no_processor none;
-        REQUIRE(speculative_decode(
-                    t, 4, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none, keep_all,
-                    [&](const auto& r, const auto& w) {
-                      for (std::size_t j = 0; j < r.drafted; ++j) ++by[w.drafters[j]];
-                    },
-                    block_verifier{}) == status::ok);
+        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
+                                   with::after_round{[&](const auto& r, const auto& w) {
+                                     for (std::size_t j = 0; j < r.drafted; ++j)
+                                       ++by[w.drafters[j]];
+                                   }},
+                                   with::verifier{block_verifier{}}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -387,17 +383,15 @@ TEST_CASE(
       counts_drafter<float> drafter(20, 100, gamma, {0});
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, sparse_row<float>> work(20, {.gamma = gamma});
-      no_processor none;
+      drafting_workspace<float, sparse_row<float>> work(20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {
         drafted += r.drafted;
         accepted += r.accepted;
       };
-      const status s =
-          speculative_decode(t, 60, drafter, m, lossless{}, chooser,
-                             {.gamma = gamma, .sample = {0}}, work, none, keep_all, after_round);
+      const status s = speculative_decode(t, 60, drafter, m, lossless{}, chooser, work,
+                                          with::after_round{after_round});
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
@@ -437,13 +431,12 @@ TEST_CASE("a coupled text is the same with counts, with any gamma, and without d
     std::vector<token_id> buffer(300);
     text t{buffer, 1};
     drafting_workspace<float, sparse_row<float>> work(20, {.gamma = gamma});
-    no_processor none;
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(
-                t, 250, drafter, m, lossless{}, chooser, {.gamma = gamma}, work, none, keep_all,
-                [&](const auto& r, const auto&) { accepted += r.accepted; },
-                coupled_verifier{coupled_noise(3)}) == status::ok);
+                t, 250, drafter, m, lossless{}, chooser, work,
+                with::after_round{[&](const auto& r, const auto&) { accepted += r.accepted; }},
+                with::verifier{coupled_verifier{coupled_noise(3)}}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);

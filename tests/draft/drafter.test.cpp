@@ -24,10 +24,8 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, 
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = gamma});
-        no_processor none;
-        const status why =
-            speculative_decode(t, length, drafter, m, policy, chooser, {.gamma = gamma}, work, none,
-                               keep_all, no_watch, verifier);
+        const status why = speculative_decode(t, length, drafter, m, policy, chooser, work,
+                                              with::verifier{verifier});
         REQUIRE(why == status::ok);
         CHECK(drafter.known <= t.size);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -137,10 +135,8 @@ TEST_CASE(
       std::vector<token_id> buffer(40);
       text t{buffer, 1};
       drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
-      no_processor none;
       random_streams chooser(rows);
-      const auto r =
-          speculative_round(t, 10, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none);
+      const auto r = speculative_round(t, 10, drafter, m, lossless{}, chooser, work);
       CHECK(r.draft_why == (rows == 3 ? status::ok : why));
       if (why == status::stopped && rows < 3) {
         CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
@@ -151,8 +147,7 @@ TEST_CASE(
       status end = status::ok;
       for (int round = 0; round < 5 && end == status::ok; ++round) {
         drafter.asked = 0;
-        const auto s =
-            speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none);
+        const auto s = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work);
         end = s.why;
         emitted += s.emitted;
         CHECK(drafter.asked <= s.drafted + 1);  // never twice for a row
@@ -167,14 +162,10 @@ TEST_CASE("a law that reads the draft's row never reads one of an earlier round"
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
-  no_processor none;
   random_streams chooser(1);
-  REQUIRE(
-      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none).why ==
-      status::ok);
+  REQUIRE(speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work).why == status::ok);
   drafter.rows = 0;
-  const auto r =
-      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none);
+  const auto r = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work);
   CHECK((r.why == status::no_draft && r.emitted == 0));
 }
 TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
@@ -182,9 +173,8 @@ TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
   mixed_drafter drafter;
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, {.gamma = 3});
-  no_processor none;
+  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, {});
   random_streams chooser(1);
-  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, {}, work, none).why ==
+  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, work).why ==
         status::vocabulary_mismatch);
 }

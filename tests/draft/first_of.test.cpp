@@ -47,15 +47,14 @@ TEST_CASE(
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, lookup_then_model::row_type> work(vocabulary, {.gamma = 3});
-        no_processor none;
         moody length;
-        REQUIRE(speculative_decode(
-                    t, 4, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none, keep_all,
-                    [&](const auto& r, const auto& w) {
-                      for (std::size_t j = 0; j < r.drafted; ++j)
-                        (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
-                    },
-                    block_verifier{}, length) == status::ok);
+        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
+                                   with::after_round{[&](const auto& r, const auto& w) {
+                                     for (std::size_t j = 0; j < r.drafted; ++j)
+                                       (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
+                                   }},
+                                   with::verifier{block_verifier{}},
+                                   with::length{length}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -78,17 +77,16 @@ TEST_CASE(
   lookup_then_model drafter(first, second);
   std::vector<token_id> buffer(300);
   text t{buffer, 1};
-  drafting_workspace<double, lookup_then_model::row_type> work(20, {.gamma = 4});
-  no_processor none;
+  drafting_workspace<double, lookup_then_model::row_type> work(20, {.sample = {0}});
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0, of_model = 0;
-  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, {.sample = {0}}, work, none,
-                             keep_all, [&](const auto& r, const auto& w) {
+  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, work,
+                             with::after_round{[&](const auto& r, const auto& w) {
                                drafted += r.drafted;
                                accepted += r.accepted;
                                for (std::size_t j = 0; j < r.drafted; ++j)
                                  of_model += w.drafters[j] == 1;
-                             }) == status::ok);
+                             }}) == status::ok);
   CHECK(accepted == drafted);  // the draft is the target
   CHECK(of_model > 0);
   CHECK(d.calls == of_model);
@@ -108,8 +106,8 @@ TEST_CASE("a row that was not worth a token will do for the bonus where a later 
   random_streams chooser(1);
   // A row of the model costs more than it is worth.
   plan::draft_length_controller length({1, 0.3, 0.2, 0, {0.0}}, 2);
-  CHECK(speculative_decode(t, 100, drafter, m, ensemble{0.4}, chooser, {}, work, {}, {}, {},
-                           token_verifier(), length) == status::ok);
+  CHECK(speculative_decode(t, 100, drafter, m, ensemble{0.4}, chooser, work,
+                           with::length{length}) == status::ok);
   CHECK(t.size == 102);
 }
 TEST_CASE(
@@ -123,13 +121,12 @@ TEST_CASE(
   std::vector<token_id> buffer{1, 2, 3, 4, 5, 6};
   buffer.resize(20);
   text t{buffer, 6};
-  drafting_workspace<double, lookup_then_model::row_type> work(20, {.gamma = 4});
-  no_processor none;
+  drafting_workspace<double, lookup_then_model::row_type> work(20, {});
   random_streams chooser(1);
-  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, {}, work, none);
+  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, work);
   CHECK((r.why == status::ok && r.drafted == 0 && r.draft_why == status::context_full));
-  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, {}, work, none).why ==
+  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, work).why ==
         status::context_full);
-  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, {}, work, none).why ==
+  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, work).why ==
         status::vocabulary_mismatch);
 }

@@ -265,21 +265,19 @@ double worst_error(const Policy& policy, const setting& s, std::size_t& accepted
 template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
 auto sparse(const Policy& policy, const Verifier& verifier = {}) {
   return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
-    no_processor none;
     mapped_drafter drafter(head, d2t, Gamma);
     drafting_workspace<double, mapped_row<double>> work(V, {.gamma = Gamma});
-    return speculative_decode(t, 3, drafter, target, policy, chooser, {.gamma = Gamma}, work, none,
-                              keep_all, watch, verifier);
+    return speculative_decode(t, 3, drafter, target, policy, chooser, work,
+                              with::after_round{watch}, with::verifier{verifier});
   };
 }
 template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
 auto dense(const Policy& policy, const Verifier& verifier = {}) {
   return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
-    no_processor none;
     mapped_source mapped(head, d2t);
     speculative_workspace<double> work(V, {.gamma = Gamma});
-    return speculative_decode(t, 3, mapped, target, policy, chooser, {.gamma = Gamma}, work, none,
-                              keep_all, watch, verifier);
+    return speculative_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch},
+                              with::verifier{verifier});
   };
 }
 
@@ -423,9 +421,7 @@ TEST_CASE(
     REQUIRE(target.extend(t.tokens.first(3), {}) == status::ok);
     mapped_drafter drafter(head, d2t, 2);
     drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2});
-    no_processor none;
-    const auto r =
-        speculative_round(t, 3, drafter, target, policy, chooser, {.gamma = 2}, work, none);
+    const auto r = speculative_round(t, 3, drafter, target, policy, chooser, work);
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
   });
@@ -461,12 +457,10 @@ TEST_CASE(
   std::size_t accepted = 0;
   const auto tree = [](const auto& policy) {
     return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
-      no_processor none;
       mapped_source mapped(head, d2t);
       const std::vector<std::size_t> shape{2, 1};
-      tree_workspace<double> work(V, {.shape = shape});
-      return tree_decode(t, 3, mapped, target, policy, chooser, tree_options{shape}, work, none,
-                         keep_all, watch);
+      tree_workspace<double> work(V, tree_options{shape});
+      return tree_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch});
     };
   };
   CHECK(worst_error(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
@@ -474,11 +468,9 @@ TEST_CASE(
   CHECK(worst_error<toy_tree_head>(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
   CHECK(worst_error<toy_tree_head>(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
   const auto turns = [](auto& head, auto& target, text& t, auto& chooser, const auto&) {
-    no_processor none;
     mapped_source mapped(head, d2t);
-    collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser,
-                                collaborative_options<2>{{2, 1}}, work, none, keep_all, no_watch);
+    collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
+    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser, work);
   };
   CHECK(worst_error(ensemble{0.4}, {}, accepted, turns) < 1e-12);
   accepted = 0;

@@ -179,15 +179,16 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         lookup_drafter<double> lookup(vocabulary, 16, &all, 1);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, one_hot_row<double>> work(vocabulary, {.gamma = gamma});
+        drafting_workspace<double, one_hot_row<double>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
         decode_options options = given;
         options.gamma = gamma;
         const status why = speculative_decode(
-            t, length, lookup, m, lossless{}, chooser, options, work, processor, keep_all,
-            [&](const auto& r, const auto&) { drafted += r.drafted; }, verifier);
+            t, length, lookup, m, lossless{}, chooser, work, with::processor{processor},
+            with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},
+            with::verifier{verifier});
         REQUIRE(why == status::ok);
         CHECK(lookup.position() <= t.size);
         CHECK(processor.pushed ==
@@ -229,17 +230,15 @@ TEST_CASE(
       lookup_drafter<float> lookup(20, 100);
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = gamma});
-      no_processor none;
+      drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {
         drafted += r.drafted;
         accepted += r.accepted;
       };
-      const status s =
-          speculative_decode(t, 60, lookup, m, lossless{}, chooser, {.gamma = gamma, .sample = {0}},
-                             work, none, keep_all, after_round);
+      const status s = speculative_decode(t, 60, lookup, m, lossless{}, chooser, work,
+                                          with::after_round{after_round});
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
@@ -258,13 +257,12 @@ TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without
     std::vector<token_id> buffer(300);
     text t{buffer, 1};
     drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = gamma});
-    no_processor none;
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(
-                t, 250, lookup, m, lossless{}, chooser, {.gamma = gamma}, work, none, keep_all,
-                [&](const auto& r, const auto&) { accepted += r.accepted; },
-                coupled_verifier{coupled_noise(3)}) == status::ok);
+                t, 250, lookup, m, lossless{}, chooser, work,
+                with::after_round{[&](const auto& r, const auto&) { accepted += r.accepted; }},
+                with::verifier{coupled_verifier{coupled_noise(3)}}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);
@@ -278,13 +276,13 @@ TEST_CASE(
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
   buffer.resize(300);
   text t{buffer, 5};
-  drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = 4});
-  no_processor none;
+  drafting_workspace<float, one_hot_row<float>> work(20, {});
   random_streams chooser(1);
   status draft_why = status::ok;
-  CHECK(speculative_decode(t, 250, lookup, m, ensemble{0.5}, chooser, {}, work, none, keep_all,
-                           [&](const auto& r, const auto&) { draft_why = r.draft_why; }) ==
-        status::no_draft);
+  CHECK(speculative_decode(t, 250, lookup, m, ensemble{0.5}, chooser, work,
+                           with::after_round{[&](const auto& r, const auto&) {
+                             draft_why = r.draft_why;
+                           }}) == status::no_draft);
   CHECK(draft_why == status::no_draft);
   CHECK(t.size > 5);
   CHECK(t.size < 255);

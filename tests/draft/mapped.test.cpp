@@ -82,7 +82,6 @@ const sampling samplings[] = {{}, {0.6}, {1, 2}};
 TEST_CASE(
     "texts drafted by a mapped model have exactly the joint law of q' and p, for every policy and "
     "verifier") {
-  no_processor none;
   for_each_policy([&](const char* name, const auto& policy) {
     for (const sampling& s : samplings) {
       std::size_t drafted = 0;
@@ -90,17 +89,17 @@ TEST_CASE(
       const auto dense = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_source mapped(source, toy_map);
-          speculative_workspace<double> work(V, {.gamma = 2});
-          return speculative_decode(t, 3, mapped, m, policy, chooser, {.gamma = 2, .sample = s},
-                                    work, none, keep_all, watch, verifier);
+          speculative_workspace<double> work(V, {.gamma = 2, .sample = s});
+          return speculative_decode(t, 3, mapped, m, policy, chooser, work,
+                                    with::after_round{watch}, with::verifier{verifier});
         });
       };
       const auto sparse = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_drafter drafter(source, toy_map, 2, s);
-          drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2});
-          return speculative_decode(t, 3, drafter, m, policy, chooser, {.gamma = 2, .sample = s},
-                                    work, none, keep_all, watch, verifier);
+          drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2, .sample = s});
+          return speculative_decode(t, 3, drafter, m, policy, chooser, work,
+                                    with::after_round{watch}, with::verifier{verifier});
         });
       };
       const double worst = std::max({dense(token_verifier{}), dense(block_verifier{}),
@@ -115,30 +114,27 @@ TEST_CASE(
 TEST_CASE(
     "texts drafted by a lookup, and by a mapped model where it has nothing, have the target's "
     "joint law") {
-  no_processor none;
   std::size_t of_lookup = 0, of_model = 0;
   const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
     lookup_drafter<double> lookup(V, 16, nullptr, 1);
     mapped_drafter model(source, toy_map, 2);
     first_of drafter(lookup, model);
     drafting_workspace<double, typename decltype(drafter)::row_type> work(V, {.gamma = 2});
-    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, {.gamma = 2}, work, none,
-                              keep_all, [&](const auto& r, const auto& w) {
+    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, work,
+                              with::after_round{[&](const auto& r, const auto& w) {
                                 for (std::size_t j = 0; j < r.drafted; ++j)
                                   (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
-                              });
+                              }});
   };
   CHECK(worst_error(lossless{}, {}, 3, run) < 1e-12);
   CHECK(of_lookup > 10);
   CHECK(of_model > 10);
 }
 TEST_CASE("a mapped model and the target take turns with exactly the law of their ensemble") {
-  no_processor none;
   const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
     mapped_source mapped(source, toy_map);
-    collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser,
-                                collaborative_options<2>{{2, 1}}, work, none, keep_all, no_watch);
+    collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
+    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser, work);
   };
   CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
 }
@@ -186,21 +182,20 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
   retokenised_toy source(d, {as, strangers, nothing, longest_match{&strangers}});
   mapped_source dense(source, nothing);
   mapped_drafter sparse(source, nothing, 2);
-  no_processor none;
   const auto check = [&](auto& drafter, auto work) {
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
     random_streams chooser(1);
     status why = status::ok;
-    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, {.gamma = 2}, work, none,
-                               keep_all, [&](const auto& r, const auto&) {
+    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, work,
+                               with::after_round{[&](const auto& r, const auto&) {
                                  CHECK(r.drafted == 0);
                                  if (r.draft_why != status::ok) why = r.draft_why;
-                               }) == status::ok);
+                               }}) == status::ok);
     CHECK((t.size == 11 && why == status::no_draft));
     text u{buffer, 1};
-    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, {.gamma = 2}, work, none,
-                             keep_all, no_watch) == status::no_draft);  // this law needs q'
+    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, work) ==
+          status::no_draft);  // this law needs q'
     REQUIRE(m.rollback(0) == status::ok);
   };
   check(dense, speculative_workspace<double>(V, {.gamma = 2}));
@@ -315,8 +310,8 @@ TEST_CASE(
       if (d2t.from(w.emissions[j].token) == no_token)
         FAIL("a token that is not mapped was drafted");
   };
-  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, {.gamma = 3}, work, none,
-                             keep_all, watch) == status::ok);
+  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, work,
+                             with::after_round{watch}) == status::ok);
   CHECK(drafted > 300);
   CHECK(accepted > 20);
   CHECK(target.misuses == 0);

@@ -85,7 +85,6 @@ TEST_CASE("a draft that another drafter began is not continued") {
 TEST_CASE(
     "texts drafted by a string match have the target's joint law, and at temperature 0 are the "
     "target's") {
-  no_processor none;
   std::size_t drafted = 0, reused = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
@@ -95,9 +94,10 @@ TEST_CASE(
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, one_hot_row<double>> work(V, {.gamma = 3});
-        REQUIRE(speculative_decode(
-                    t, 4, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none, keep_all,
-                    [&](const auto& r, const auto&) { drafted += r.drafted; }) == status::ok);
+        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
+                                   with::after_round{[&](const auto& r, const auto&) {
+                                     drafted += r.drafted;
+                                   }}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));

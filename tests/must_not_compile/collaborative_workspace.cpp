@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: after the options comes the workspace
+// EXPECT: specagg: here comes the workspace of this decoder
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -14,6 +14,5 @@ using number = float;
 status decode(text& t, toy_source<float>& q, collaborative_workspace<number, 2>& work);
 status decode(text& t, toy_source<float>& q, collaborative_workspace<number, 2>& work) {
   random_streams chooser(1);
-  return collaborative_decode(t, 9, std::tie(q, q), ensemble{0.3}, chooser,
-                              collaborative_options<2>{{1, 1}}, work);
+  return collaborative_decode(t, 9, std::tie(q, q), ensemble{0.3}, chooser, work);
 }

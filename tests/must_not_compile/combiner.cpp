@@ -15,8 +15,5 @@ using memory = specagg::collaborative_workspace<float, 3>;
 specagg::status decode(specagg::text& t, model& q, model& m, model& p, memory& work);
 specagg::status decode(specagg::text& t, model& q, model& m, model& p, memory& work) {
   specagg::random_streams chooser(1);
-  specagg::no_processor none;
-  return specagg::collaborative_decode(
-      t, 9, std::tie(q, m, p), law, chooser, {{2, 1, 1}}, work, none, [](auto&&) { return true; },
-      [](auto&&...) {});
+  return specagg::collaborative_decode(t, 9, std::tie(q, m, p), law, chooser, work);
 }

@@ -13,5 +13,5 @@ status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work) {
 #else
   const auto accept = [](const emission&) { return true; };
 #endif
-  return sequence_decode(t, 9, q, q, 0.3, chooser, {}, work, {}, accept);
+  return sequence_decode(t, 9, q, q, 0.3, chooser, work, with::accept{accept});
 }

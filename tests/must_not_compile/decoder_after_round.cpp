@@ -13,5 +13,5 @@ status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work)
 #else
   const auto count = [](const auto&, const auto&) {};
 #endif
-  return speculative_decode(t, 9, q, q, lossless{}, chooser, {}, work, {}, {}, count);
+  return speculative_decode(t, 9, q, q, lossless{}, chooser, work, with::after_round{count});
 }

@@ -14,5 +14,5 @@ status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work) {
 #else
   random_streams chooser(1);
 #endif
-  return oracle_decode(t, 9, q, q, chow{0.3}, chooser, {}, work);
+  return oracle_decode(t, 9, q, q, chow{0.3}, chooser, work);
 }

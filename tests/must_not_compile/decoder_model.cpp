@@ -21,5 +21,5 @@ struct table {
 status decode(text& t, toy_source<float>& q, table& p, tree_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, table& p, tree_workspace<float>& work) {
   random_streams chooser(1);
-  return tree_decode(t, 9, q, p, lossless{}, chooser, {}, work);
+  return tree_decode(t, 9, q, p, lossless{}, chooser, work);
 }

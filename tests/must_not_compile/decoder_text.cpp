@@ -15,5 +15,5 @@ using source = toy_source<float>;
 status decode(text& t, source& q, source& p, speculative_workspace<float>& work);
 status decode(text& t, source& q, source& p, speculative_workspace<float>& work) {
   random_streams chooser(1);
-  return speculative_decode(FIRST, lossless{}, chooser, {}, work);
+  return speculative_decode(FIRST, lossless{}, chooser, work);
 }

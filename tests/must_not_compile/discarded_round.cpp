@@ -24,7 +24,7 @@ struct memory {
 void rounds(text& t, toy& q, toy& p, memory& work);
 void rounds(text& t, toy& q, toy& p, memory& work) {
   random_streams chooser(1);
-  RESULT speculative_round(t, 9, q, p, lossless{}, chooser, {}, work.chain);
-  RESULT tree_round(t, 9, q, p, lossless{}, chooser, {}, work.tree);
-  RESULT collaborative_turn(t, 9, std::tie(q, p), lossless{}, chooser, {{2, 1}}, work.turns);
+  RESULT speculative_round(t, 9, q, p, lossless{}, chooser, work.chain);
+  RESULT tree_round(t, 9, q, p, lossless{}, chooser, work.tree);
+  RESULT collaborative_turn(t, 9, std::tie(q, p), lossless{}, chooser, work.turns);
 }

@@ -31,8 +31,7 @@ struct table {  // a target model
 
 speculative_result draft_and_verify(text& t, same_again& drafter, table& target);
 speculative_result draft_and_verify(text& t, same_again& drafter, table& target) {
-  drafting_workspace<float, one_hot_row<float>> work(drafter.size, {.gamma = 4});
+  drafting_workspace<float, one_hot_row<float>> work(drafter.size, {});
   random_streams chooser(1);
-  no_processor none;
-  return speculative_round(t, 10, drafter, target, lossless(), chooser, {}, work, none);
+  return speculative_round(t, 10, drafter, target, lossless(), chooser, work);
 }

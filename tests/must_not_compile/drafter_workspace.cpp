@@ -14,5 +14,5 @@ using workspace = drafting_workspace<float, one_hot_row<float>>;
 status decode(text& t, lookup_drafter<>& drafter, toy_source<float>& p, workspace& work);
 status decode(text& t, lookup_drafter<>& drafter, toy_source<float>& p, workspace& work) {
   random_streams chooser(1);
-  return speculative_decode(t, 9, drafter, p, lossless{}, chooser, {}, work);
+  return speculative_decode(t, 9, drafter, p, lossless{}, chooser, work);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: the models must have one value_type
+// EXPECT: specagg: the models, and the rows of a drafter, must have one value_type
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -16,8 +16,5 @@ specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
 specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
                        specagg::speculative_workspace<double>& work) {
   specagg::random_streams chooser(1);
-  specagg::no_processor none;
-  return specagg::speculative_decode(
-      t, 9, q, p, specagg::lossless{}, chooser, {}, work, none, [](auto&&) { return true; },
-      [](auto&&...) {});
+  return specagg::speculative_decode(t, 9, q, p, specagg::lossless{}, chooser, work);
 }

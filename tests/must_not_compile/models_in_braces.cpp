@@ -18,8 +18,5 @@ specagg::status decode(specagg::text& t, model& q, model& p,
 specagg::status decode(specagg::text& t, model& q, model& p,
                        specagg::collaborative_workspace<float, 2>& work) {
   specagg::random_streams chooser(1);
-  specagg::no_processor none;
-  return specagg::collaborative_decode(
-      t, 9, MODELS, specagg::ensemble{0.5}, chooser, {{4, 1}}, work, none,
-      [](auto&&) { return true; }, [](auto&&...) {});
+  return specagg::collaborative_decode(t, 9, MODELS, specagg::ensemble{0.5}, chooser, work);
 }

@@ -16,8 +16,6 @@ specagg::status decode(specagg::text& t, model& q, model& p,
                                               specagg::sampling());
 #endif
   specagg::random_streams chooser(1);
-  specagg::no_processor none;
-  return specagg::speculative_decode(
-      t, 9, q, p, specagg::raw_logits{specagg::geometric{1.5}}, chooser, {}, work, none,
-      [](auto&&) { return true; }, [](auto&&...) {}, verifier);
+  return specagg::speculative_decode(t, 9, q, p, specagg::raw_logits{specagg::geometric{1.5}},
+                                     chooser, work, specagg::with::verifier{verifier});
 }

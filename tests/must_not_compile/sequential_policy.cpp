@@ -12,5 +12,5 @@ status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work) {
 #else
   const chow policy{0.3};
 #endif
-  return sequential_decode(t, 9, q, q, policy, random_streams(1), {}, work);
+  return sequential_decode(t, 9, q, q, policy, random_streams(1), work);
 }

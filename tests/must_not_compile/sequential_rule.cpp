@@ -23,7 +23,5 @@ specagg::status decode(specagg::text& t, model& small, model& large,
 specagg::status decode(specagg::text& t, model& small, model& large,
                        specagg::cascade_workspace<float>& work) {
   specagg::random_streams chooser(1);
-  specagg::no_processor none;
-  return specagg::sequential_decode(t, 9, small, large, policy{0.5}, chooser, {}, work, none,
-                                    [](auto&&) { return true; });
+  return specagg::sequential_decode(t, 9, small, large, policy{0.5}, chooser, work);
 }

@@ -94,9 +94,7 @@ TEST_CASE(
   text t{buffer, 1};
   speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
-  no_processor none;
-  CHECK(speculative_decode(t, 20, d, m, policy, chooser, {.gamma = 3}, work, none, keep_all,
-                           no_watch) == status::invalid_parameter);
+  CHECK(speculative_decode(t, 20, d, m, policy, chooser, work) == status::invalid_parameter);
   CHECK(t.size == 1);
 }
 TEST_CASE(
@@ -174,9 +172,7 @@ std::vector<token_id> text_by(const auto& policy) {
   text t{buffer, 1};
   speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
-  no_processor none;
-  const status why = speculative_decode(t, 20, d, m, policy, chooser, {.gamma = 3}, work, none,
-                                        keep_all, no_watch);
+  const status why = speculative_decode(t, 20, d, m, policy, chooser, work);
   CHECK(why == status::ok);
   buffer.resize(t.size);
   return buffer;
@@ -189,12 +185,10 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
   gamma.fill(2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<float, N> work(40, {.gamma = gamma});
+  collaborative_workspace<float, N> work(40, {gamma, {.temperature = 0.9}});
   random_streams chooser(3);
-  no_processor none;
   const auto decode = [&](const auto& models) {
-    return collaborative_decode(t, 20, models, policy, chooser, {gamma, {.temperature = 0.9}}, work,
-                                none, keep_all, no_watch);
+    return collaborative_decode(t, 20, models, policy, chooser, work);
   };
   status why;
   if constexpr (N == 2) why = decode(std::tie(a, b));

@@ -147,13 +147,11 @@ std::pair<status, std::vector<token_id>> written_by(const Policy& policy) {
   gamma.fill(2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<float, N> work(40, {.gamma = gamma});
+  collaborative_workspace<float, N> work(40, {gamma, {.temperature = 0.9}});
   random_streams chooser(3);
-  no_processor none;
   const status why = std::apply(
       [&](auto&... m) {
-        return collaborative_decode(t, 20, std::tie(m...), policy, chooser,
-                                    {gamma, {.temperature = 0.9}}, work, none, keep_all, no_watch);
+        return collaborative_decode(t, 20, std::tie(m...), policy, chooser, work);
       },
       models);
   return {why, std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size))};

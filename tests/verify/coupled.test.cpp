@@ -102,12 +102,10 @@ TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, chang
         std::vector<token_id> buffer(80);
         text t{buffer, 1};
         speculative_workspace<float> work(60, {.gamma = gamma});
-        no_processor none;
         random_streams unused(0);
-        REQUIRE(speculative_decode(
-                    t, 60, d, m, lossless{}, unused, {.gamma = gamma}, work, none,
-                    [](const emission&) { return true; }, [](auto&&...) {},
-                    coupled_verifier{coupled_noise(seed)}) == status::ok);
+        REQUIRE(speculative_decode(t, 60, d, m, lossless{}, unused, work,
+                                   with::verifier{coupled_verifier{coupled_noise(seed)}}) ==
+                status::ok);
         if (reference.empty()) reference = buffer;
         CHECK(buffer == reference);
       }
@@ -121,12 +119,10 @@ TEST_CASE("with a policy that reads the draft, gamma still changes no token") {
       std::vector<token_id> buffer(80);
       text t{buffer, 1};
       speculative_workspace<float> work(60, {.gamma = gamma});
-      no_processor none;
       random_streams unused(0);
-      REQUIRE(speculative_decode(
-                  t, 60, d, m, token_v3{0.4}, unused, {.gamma = gamma}, work, none,
-                  [](const emission&) { return true; }, [](auto&&...) {},
-                  coupled_verifier{coupled_noise(seed)}) == status::ok);
+      REQUIRE(speculative_decode(t, 60, d, m, token_v3{0.4}, unused, work,
+                                 with::verifier{coupled_verifier{coupled_noise(seed)}}) ==
+              status::ok);
       if (reference.empty()) reference = buffer;
       CHECK(buffer == reference);
     }

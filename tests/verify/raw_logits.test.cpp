@@ -42,7 +42,7 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
         std::vector<token_id> buffer(16);
         vector memory(vocabulary);
         text t{buffer, 1};
-        speculative_workspace<T> work(vocabulary, {.gamma = s.gamma});
+        speculative_workspace<T> work(vocabulary, {.gamma = s.gamma, .sample = s.sample});
         penalty_memory penalties;
         auto processor = penalties.with(s.penalty);
         (void)processor.push(0);
@@ -53,8 +53,9 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
           return true;
         };
         const status why = speculative_decode(
-            t, 4, d, m, raw_logits{policy}, chooser, {.gamma = s.gamma, .sample = s.sample}, work,
-            processor, see, no_watch, raw_logits_verifier(verifier, std::span(memory), s.sample));
+            t, 4, d, m, raw_logits{policy}, chooser, work, with::processor{processor},
+            with::accept{see},
+            with::verifier{raw_logits_verifier(verifier, std::span(memory), s.sample)});
         if (why != status::ok) FAIL(name(why));
         misuses += d.misuses + m.misuses;
         for (std::size_t i = 1; i < t.size; ++i) {
@@ -107,13 +108,12 @@ TEST_CASE(
       std::vector<token_id> buffer(40);
       vector memory(vocabulary);
       text t{buffer, 1};
-      speculative_workspace<T> work(vocabulary, {.gamma = gamma});
-      no_processor none;
+      speculative_workspace<T> work(vocabulary, {.gamma = gamma, .sample = sample});
       random_streams chooser(3);
-      REQUIRE(speculative_decode(t, 30, d, m, raw_logits{geometric{1.5}}, chooser,
-                                 {.gamma = gamma, .sample = sample}, work, none, keep_all, no_watch,
-                                 raw_logits_verifier(coupled_verifier{coupled_noise(3)},
-                                                     std::span(memory), sample)) == status::ok);
+      REQUIRE(speculative_decode(
+                  t, 30, d, m, raw_logits{geometric{1.5}}, chooser, work,
+                  with::verifier{raw_logits_verifier(coupled_verifier{coupled_noise(3)},
+                                                     std::span(memory), sample)}) == status::ok);
       if (gamma == 0) first = buffer;
       CHECK(buffer == first);
     }

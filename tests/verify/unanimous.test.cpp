@@ -180,12 +180,9 @@ TEST_CASE(
       std::vector<token_id> buffer(size);
       text t{buffer, 1};
       speculative_workspace<double> work(v, {.gamma = gamma});
-      no_processor none;
       random_streams unused(0);
-      REQUIRE(speculative_decode(
-                  t, size - 1, drafter, other, ensemble{0.3}, unused, {.gamma = gamma}, work, none,
-                  [](const emission&) { return true; }, [](auto&&...) {},
-                  coupled_verifier{noise}) == status::ok);
+      REQUIRE(speculative_decode(t, size - 1, drafter, other, ensemble{0.3}, unused, work,
+                                 with::verifier{coupled_verifier{noise}}) == status::ok);
       CHECK(buffer == together);
     }
   }

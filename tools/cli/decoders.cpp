@@ -215,13 +215,14 @@ void with_drafters(decoder& d, const generate_options& o, const any_policy& poli
           drafter.all.emplace_back(
               named_drafters::head_draft(j.models.front(), *j.head_map, g, j.sample));
       }
-      const decode_options options{g, j.sample, j.end_of_text, measure};
+      work.options = {g, j.sample, j.end_of_text, measure};
       any_length length{.learns = automatic,
                         .controller = plan::draft_length_controller(j.costs, names.size())};
       return with_verifier(verify, seed, [&](const auto& verifier) {
         return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser,
-                                  options, work, j.processor, j.accept, report_rounds(j), verifier,
-                                  length);
+                                  work, with::processor{j.processor}, with::accept{j.accept},
+                                  with::after_round{report_rounds(j)}, with::verifier{verifier},
+                                  with::length{length});
       });
     };
   };
@@ -236,7 +237,7 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
                automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, {.gamma = g}),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
-      const decode_options options{g, j.sample, j.end_of_text, measure};
+      work.options = {g, j.sample, j.end_of_text, measure};
       // alone: nothing is drafted
       metered_model& draft = alone ? j.models.back() : j.models.front();
       const auto run = [&](const auto& chosen, const auto& verifier) {
@@ -245,9 +246,10 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
         any_length length{.learns = automatic,
                           .controller = plan::draft_length_controller(j.costs),
                           .timed = timed};
-        return speculative_decode(j.text, j.most, draft, j.models.back(), chosen, j.chooser,
-                                  options, work, j.processor, j.accept, report_rounds(j), verifier,
-                                  length);
+        return speculative_decode(j.text, j.most, draft, j.models.back(), chosen, j.chooser, work,
+                                  with::processor{j.processor}, with::accept{j.accept},
+                                  with::after_round{report_rounds(j)}, with::verifier{verifier},
+                                  with::length{length});
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw)
@@ -337,9 +339,10 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return collaborative_decode(j.text, j.most, models, chosen, j.chooser,
-                                collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed},
-                                work, j.processor, j.accept, after_turn, lookup);
+    work.options = {gamma, j.sample, j.end_of_text, proposed};
+    return collaborative_decode(j.text, j.most, models, chosen, j.chooser, work,
+                                with::processor{j.processor}, with::accept{j.accept},
+                                with::after_round{after_turn}, with::drafter{lookup});
   };
   const auto prepare = [&](const auto& decode) {
     d.prepare = [=](std::size_t vocabulary, std::size_t) {
@@ -376,14 +379,15 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
     return [=, work = tree_workspace<float>(vocabulary, {.shape = shape}, false)](
                const decoding& j) mutable {
       lookup_drafter<float> lookup(vocabulary, j.text.tokens.size(), &j.documents);
-      const tree_options options{.shape = shape, .sample = j.sample, .end_of_text = j.end_of_text};
+      work.options = {.shape = shape, .sample = j.sample, .end_of_text = j.end_of_text};
       const auto after_round = [&](const tree_result& r, const auto&) {
         j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
                        std::span(all_of_lookup).first(r.drafted)});
       };
       const auto run = [&](const auto& verifier) {
-        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, options,
-                           work, j.processor, j.accept, after_round, verifier);
+        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, work,
+                           with::processor{j.processor}, with::accept{j.accept},
+                           with::after_round{after_round}, with::verifier{verifier});
       };
       return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
     };
@@ -410,7 +414,7 @@ void tree(decoder& d, const generate_options& o) {
     const std::vector<std::uint8_t> all_of_model(automatic ? nodes : 0, 0);
     return [=, work = tree_workspace<float>(vocabulary, {.shape = shape, .most_nodes = nodes})](
                const decoding& j) mutable {
-      const tree_options options{shape, propose, j.sample, j.end_of_text, nodes};
+      work.options = {shape, propose, j.sample, j.end_of_text, nodes};
       const auto after_round = [&](const tree_result& r, const auto&) {
         const std::span drafters(all_of_model);
         j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
@@ -420,7 +424,9 @@ void tree(decoder& d, const generate_options& o) {
         const auto run = [&](const auto& verifier) {
           const auto grown = [&](auto&& growth) {
             return tree_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
-                               options, work, j.processor, j.accept, after_round, verifier, growth);
+                               work, with::processor{j.processor}, with::accept{j.accept},
+                               with::after_round{after_round}, with::verifier{verifier},
+                               with::growth{growth});
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };
@@ -438,16 +444,17 @@ void cascade(decoder& d, Decode decode, bool whole_response = false) {
     return [=, work = cascade_workspace<float>(vocabulary,
                                                {.longest_run = run, .longest_response = response})](
                const decoding& j) mutable {
-      return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
+      work.options = {j.sample, j.end_of_text, run, response};
+      return decode(j, work);
     };
   };
 }
 void sequential(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto decode = [&](const auto& chosen) {
-    cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
+    cascade(d, [=](const decoding& j, auto& work) {
       return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
-                               options, work, j.processor, j.accept);
+                               work, with::processor{j.processor}, with::accept{j.accept});
     });
   };
   if (const auto* chosen = std::get_if<chow>(&policy.chosen)) decode(*chosen);
@@ -461,20 +468,19 @@ void oracle(decoder& d, const generate_options& o) {
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   // without drafts
   if (in_raw_space(d, policy, as_combiner(policy).has_value())) return speculative(d, o, policy);
-  cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
-    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser,
-                         options, work, j.processor, j.accept);
+  cascade(d, [=](const decoding& j, auto& work) {
+    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, work,
+                         with::processor{j.processor}, with::accept{j.accept});
   });
 }
 void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto* chosen = std::get_if<chow>(&policy.chosen);
   if (!chosen) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
-  const auto decode = [alpha = chosen->alpha](const decoding& j, cascade_options options,
-                                              auto& work) {
-    options.per_token = true;
+  const auto decode = [alpha = chosen->alpha](const decoding& j, auto& work) {
+    work.options.per_token = true;
     return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser,
-                           options, work, j.processor, j.accept);
+                           work, with::processor{j.processor}, with::accept{j.accept});
   };
   cascade(d, decode, true);
 }
@@ -487,12 +493,13 @@ void bild_original(decoder& d) {
                                    p.number("rollback", 5, 0, unbounded)};
   p.none_left("fallback, rollback");
   d.drafts = d.longest_run;
-  cascade(d, [thresholds](const decoding& j, const cascade_options& options, auto& work) {
+  cascade(d, [thresholds](const decoding& j, auto& work) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, options, work,
-                       j.processor, j.accept, after_round);
+    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, work,
+                       with::processor{j.processor}, with::accept{j.accept},
+                       with::after_round{after_round});
   });
 }
 

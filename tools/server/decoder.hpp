@@ -289,19 +289,20 @@ class decoder_on final : public decoder {
  private:
   using source = shared_source<Models>;
   using drafter_type = chosen_drafter<Models>;
-  using shared = specagg::together_text<drafter_type, source, request_policy,
-                                        specagg::random_streams, adjustments>;
+  using shared =
+      specagg::together_text<drafter_type, source, request_policy, specagg::random_streams,
+                             specagg::with::processor<adjustments&>>;
 
   struct text_job final : job {
     std::vector<specagg::token_id> memory;
     specagg::text written;
     specagg::random_streams random;
-    specagg::decode_options how;
     source target;
     std::optional<source> draft;
     std::vector<float> draft_logits;
     specagg::drafting_workspace<float, typename drafter_type::row_type> work;
     drafter_type drafter;
+    adjustments adjusted;
     shared decoded;
 
     text_job(std::shared_ptr<request> r, std::size_t place, decoder_on& of)
@@ -309,24 +310,19 @@ class decoder_on final : public decoder {
           memory(asked->longest()),
           written{memory, asked->prompt.size()},
           random(asked->seed, asked->choice),
-          how{asked->gamma, asked->how, specagg::end_tokens(of.ends_), true},
           target(of.models_.target(place, memory.size()), of.target_call_),
-          work(target.vocab_size(), how),
+          work(target.vocab_size(),
+               {asked->gamma, asked->how, specagg::end_tokens(of.ends_), true}),
           drafter(work.vocabulary, choose(place, of)),
-          decoded{written,
-                  asked->max_tokens,
-                  drafter,
-                  target,
-                  asked->policy,
-                  random,
-                  how,
-                  work,
-                  adjustments(*asked, work.vocabulary, memory.size(), of.unused_)} {
+          adjusted(*asked, work.vocabulary, memory.size(), of.unused_),
+          decoded(written, asked->max_tokens, drafter, target, asked->policy, random, work,
+                  specagg::with::processor{adjusted}) {
       std::copy(asked->prompt.begin(), asked->prompt.end(), memory.begin());
-      if (asked->logprobs) target.keep(how.gamma + 1);
+      if (asked->logprobs) target.keep(work.gamma + 1);
     }
     typename drafter_type::drafters choose(std::size_t place, decoder_on& of) {
       const std::size_t V = work.vocabulary, longest = memory.size();
+      const specagg::decode_options& how = work.options;
       switch (asked->draft) {
         case drafts::none: break;
         case drafts::lookup: return specagg::lookup_drafter<float>(V, longest);
@@ -359,7 +355,7 @@ class decoder_on final : public decoder {
       if (t.failure.empty() && !t.decoded.ended) (t.ready() ? ready_ : reading_).push_back(&t);
     }
     read_prompts(all);
-    const auto calls_draft = [](const text_job* t) { return t->draft && t->how.gamma > 0; };
+    const auto calls_draft = [](const text_job* t) { return t->draft && t->work.gamma > 0; };
     if (ready_.empty()) target_call_.make({});
     if (std::none_of(ready_.begin(), ready_.end(), calls_draft)) draft_call_.make({});
     decoded_.clear();

@@ -23,16 +23,16 @@
 
 #include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
+#include <specagg/decode/with.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN
 
-// Of the cascades, and of the workspace that is made for them.
+// What a workspace is made with.
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
-  // most tokens the small model writes in a row; then the large one is called. BiLD has memory for
-  // as many rows
+  // most tokens the small model writes in a row; then the large one is called
   std::size_t longest_run = 10;
   // sequence_decode: most tokens of a response
   std::size_t longest_response = 1024;
@@ -40,11 +40,14 @@ struct cascade_options {
   bool per_token = false;
 };
 
-// All memory that a round needs, allocated once. After a call that failed it knows where that one
-// stopped: then another text uses another workspace. T: the type of the models' logits.
+// All memory that a round needs, allocated once; and the options. These may be changed between
+// calls, but for a longest_run of BiLD larger than the one that there is memory for. After a call
+// that failed it knows where that one stopped: then another text uses another workspace. T: the
+// type of the models' logits.
 template <class T>
 struct cascade_workspace {
-  std::size_t vocabulary, longest_run;
+  cascade_options options;
+  std::size_t vocabulary, longest_run;        // longest_run: that there is memory for
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
   std::vector<emission> emissions;            // the longer of longest_run + 1 and longest_response
   std::vector<double> scratch;                // verify_scratch(V)
@@ -53,8 +56,9 @@ struct cascade_workspace {
   std::size_t left_from = 0, left_at = 0;
 
   // If a run is longer than memory can be counted for, it is made for none: BiLD is refused.
-  cascade_workspace(std::size_t vocab_size, const cascade_options& options)
-      : vocabulary(vocab_size),
+  cascade_workspace(std::size_t vocab_size, const cascade_options& of)
+      : options(of),
+        vocabulary(vocab_size),
         longest_run(options.longest_run < (std::size_t(1) << 48) / (vocabulary + 1)
                         ? options.longest_run
                         : 0),
@@ -143,9 +147,32 @@ std::pair<token_id, double> most_likely(const R& row) {
   return {token_id(best), double(row[best])};
 }
 
-template <class Text, class D, class M, class C, class W, class P, class... More>
+template <class Policy>
+struct check_decides_by_draft {
+  static constexpr bool fits = decides_by_draft<Policy>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: sequential_decode decides before the target is called, so its policy "
+                  "reads q alone: chow, chow_log, or your own that declares decides_by_draft "
+                  "(docs/decoders.md)");
+  }
+};
+template <class W>
+struct check_no_chooser {
+  static constexpr bool fits = !Chooser<std::remove_reference_t<W>>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: bild_decode is greedy and takes no random numbers: after the "
+                  "thresholds comes the workspace (docs/decoders.md)");
+  }
+};
+template <class Names, class Text, class Most, class D, class M, class C, class W, class... Given>
 using misfit_of_cascade =
-    misfit_of_two<Text, D, M, C, P, false, check_workspace<W, cascade_workspace, M>, More...>;
+    typename first_misfit<check_text<Text, Most>, check_model<D>, check_model<M>,
+                          check_one_value_type<D, M>, check_chooser<C>, check_no_chooser<W>,
+                          check_workspace<W, cascade_workspace, M>,
+                          check_given<Names, cascade_result, W, M, Given...>>::type;
+using names_of_cascade = names<with::processor, with::accept>;
 
 }  // namespace detail
 
@@ -153,101 +180,92 @@ using misfit_of_cascade =
 // has written longest_run tokens in a row; else from q. The policy must be a deferral rule that
 // reads q alone: chow, chow_log, or your own. A run goes on after a call that failed, with its
 // workspace.
-//   cascade_options options;
-//   cascade_workspace<float> work(vocab_size, options);
-//   sequential_decode(text, 64, small, large, chow{0.3}, chooser, options, work)
-// What is left out, or given as {}, is in all cascades as in speculative_decode.
-template <LogitSource D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
-  requires std::same_as<typename D::value_type, typename M::value_type> && decides_by_draft<Policy>
-status sequential_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
-                         C&& chooser, const cascade_options& options,
-                         cascade_workspace<typename M::value_type>& work, P&& processor = {},
-                         Accept&& accept = {}) {
-  using T = typename M::value_type;
-  if (!specagg::valid(policy)) return status::invalid_parameter;
-  std::size_t run = detail::left_from(t, work);  // where the small model's run began
-  const auto round = [&](std::size_t) {
-    bool defer = t.size - run >= options.longest_run;
-    processed_row<T> row;
-    status s = detail::ready(t, work.vocabulary, small, large);
-    if (s == status::ok && !defer) {
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
-                           reads_confidence<Policy>);
-      if (s == status::ok) s = detail::defers(policy, row, defer);
-    }
-    if (s == status::ok && defer)
-      s = detail::next_row(t, large, processor, options.sample,
-                           std::span(work.large_logits).first(work.vocabulary), row);
-    const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
-    if (s == status::ok)
-      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-    if (s == status::ok && defer) run = t.size;
-    work.left_from = run;
-    work.left_at = t.size;
-    return detail::one_token(s);
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  const status ended =
-      specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-  if (ended == status::ok) work.left_at = 0;
-  return ended;
-}
-// What does not fit.
-template <class Text, class Most, class D, class M, class Policy, class C,
-          class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<
-      detail::misfit_of_cascade<Text, D, M, C, W, P, detail::check_decides_by_draft<Policy>>>
-status sequential_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
-                         detail::anything = {}) {
-  detail::misfit_of_cascade<Text, D, M, C, W, P, detail::check_decides_by_draft<Policy>>::say();
-  return status::invalid_parameter;
+//   cascade_workspace<float> work(vocab_size, cascade_options{});
+//   sequential_decode(text, 64, small, large, chow{0.3}, random, work)
+// By name every cascade takes a processor and accept.
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+status sequential_decode(Text&& t, Most most, D&& small, M&& large, const Policy& policy,
+                         C&& random, W&& work, Given&&... given) {
+  using misfit = std::conditional_t<
+      detail::check_decides_by_draft<Policy>::fits,
+      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>,
+      detail::check_decides_by_draft<Policy>>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const cascade_options& options = work.options;
+    using T = detail::value_type_of<M>;
+    if (!specagg::valid(policy)) return status::invalid_parameter;
+    std::size_t run = detail::left_from(t, work);  // where the small model's run began
+    const auto round = [&](std::size_t) {
+      bool defer = t.size - run >= options.longest_run;
+      processed_row<T> row;
+      status s = detail::ready(t, work.vocabulary, small, large);
+      if (s == status::ok && !defer) {
+        s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
+                             reads_confidence<Policy>);
+        if (s == status::ok) s = detail::defers(policy, row, defer);
+      }
+      if (s == status::ok && defer)
+        s = detail::next_row(t, large, processor, options.sample,
+                             std::span(work.large_logits).first(work.vocabulary), row);
+      const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
+      if (s == status::ok)
+        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+      if (s == status::ok && defer) run = t.size;
+      work.left_from = run;
+      work.left_at = t.size;
+      return detail::one_token(s);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, small, large);
+    };
+    const status ended = detail::decode(t, std::size_t(most), work, round, cut, given...);
+    if (ended == status::ok) work.left_at = 0;
+    return ended;
+  }
 }
 
 // Oracle cascade: every token is drawn from pi. Any policy.
-//   oracle_decode(text, 64, small, large, opt{0.3}, chooser, options, work)
-template <LogitSource D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
-  requires std::same_as<typename D::value_type, typename M::value_type>
-status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
-                     C&& chooser, const cascade_options& options,
-                     cascade_workspace<typename M::value_type>& work, P&& processor = {},
-                     Accept&& accept = {}) {
-  using T = typename M::value_type;
-  constexpr bool confidence = reads_confidence<Policy>;
-  static_assert(TargetPolicy<Policy, T>,
-                "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (!specagg::valid(policy)) return status::invalid_parameter;
-  const auto round = [&](std::size_t) {
-    processed_row<T> q, p;
-    status s = detail::ready(t, work.vocabulary, small, large);
-    if (s == status::ok)
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
-    if (s == status::ok)
-      s = detail::next_row(t, large, processor, options.sample,
-                           std::span(work.large_logits).first(work.vocabulary), p, confidence);
-    if (s != status::ok) return detail::one_token(s);
-    using pair = row_pair<confidence, processed_row<T>, processed_row<T>>;
-    const auto rows = detail::seen_by<Policy>(pair(q, p));
-    const auto pi = detail::bind_law(rows, policy);
-    emission& e = work.emissions[0];
-    e = {.from = origin::bonus};
-    const moment m = detail::moment_of(stream::bonus, t.size, t.size);
-    s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
-    if (s == status::ok) specagg::append(t, e.token, processor);
-    return detail::one_token(s);
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-}
-// What does not fit.
-template <class Text, class Most, class D, class M, class Policy, class C,
-          class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_cascade<Text, D, M, C, W, P>>
-status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
-                     detail::anything = {}) {
-  detail::misfit_of_cascade<Text, D, M, C, W, P>::say();
-  return status::invalid_parameter;
+//   oracle_decode(text, 64, small, large, opt{0.3}, random, work)
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& policy, C&& random,
+                     W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const cascade_options& options = work.options;
+    using T = detail::value_type_of<M>;
+    constexpr bool confidence = reads_confidence<Policy>;
+    static_assert(TargetPolicy<Policy, T>,
+                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+    if (!specagg::valid(policy)) return status::invalid_parameter;
+    const auto round = [&](std::size_t) {
+      processed_row<T> q, p;
+      status s = detail::ready(t, work.vocabulary, small, large);
+      if (s == status::ok)
+        s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
+      if (s == status::ok)
+        s = detail::next_row(t, large, processor, options.sample,
+                             std::span(work.large_logits).first(work.vocabulary), p, confidence);
+      if (s != status::ok) return detail::one_token(s);
+      using pair = row_pair<confidence, processed_row<T>, processed_row<T>>;
+      const auto rows = detail::seen_by<Policy>(pair(q, p));
+      const auto pi = detail::bind_law(rows, policy);
+      emission& e = work.emissions[0];
+      e = {.from = origin::bonus};
+      const moment m = detail::moment_of(stream::bonus, t.size, t.size);
+      s = detail::draw_token(rows, pi, pi, m, random, work.scratch, e);
+      if (s == status::ok) specagg::append(t, e.token, processor);
+      return detail::one_token(s);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, small, large);
+    };
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
 }
 
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
@@ -260,79 +278,77 @@ status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&&
 // text in the middle. invalid_parameter: alpha is NaN, or `most` is more than the workspace's
 // longest_response. If the large model fails after some tokens, the next call with this workspace
 // lets it go on.
-//   sequence_decode(text, 64, small, large, 0.3, chooser, options, work)
-template <LogitSource D, LogitSource M, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
-  requires std::same_as<typename D::value_type, typename M::value_type>
-status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C&& chooser,
-                       const cascade_options& options,
-                       cascade_workspace<typename M::value_type>& work, P&& processor = {},
-                       Accept&& accept = {}) {
-  using T = typename M::value_type;
-  if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  const std::size_t start = detail::left_from(t, work), began = t.size;
-  const bool goes_on = start < began;  // the large model, with its response
-  const std::size_t end = std::min(began + most, detail::room(t, small, large));
-  processed_row<T> row;
-  status s = detail::ready(t, work.vocabulary, small, large);
-  if (s != status::ok) return s;
+//   sequence_decode(text, 64, small, large, 0.3, random, work)
+template <class Text, class Most, class D, class M, class C, class W, class... Given>
+status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, C&& random,
+                       W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const cascade_options& options = work.options;
+    using T = detail::value_type_of<M>;
+    const auto longest = std::size_t(most);
+    if (std::isnan(alpha) || longest > work.emissions.size()) return status::invalid_parameter;
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, small, large);
+    };
+    const std::size_t start = detail::left_from(t, work), began = t.size;
+    const bool goes_on = start < began;  // the large model, with its response
+    const std::size_t end = std::min(began + longest, detail::room(t, small, large));
+    processed_row<T> row;
+    status s = detail::ready(t, work.vocabulary, small, large);
+    if (s != status::ok) return s;
 
-  // The small model's response of n tokens, and the logarithm of its probability.
-  std::size_t n = 0;
-  double log_confidence = 0;
-  for (bool ended = goes_on; t.size < end && !ended;) {
-    const detail::on_exception restore([&] { (void)cut(began); });
-    s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
-    const moment m = detail::moment_of(stream::draft, t.size, start);
-    if (s == status::ok)
-      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
-    if (s != status::ok) break;
-    const token_id y = work.emissions[n++].token;
-    log_confidence +=
-        log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
-    ended = options.end_of_text.contains(y);
-  }
-  if (s != status::ok && s != status::invalid_row) {
-    (void)cut(began);
+    // The small model's response of n tokens, and the logarithm of its probability.
+    std::size_t n = 0;
+    double log_confidence = 0;
+    for (bool ended = goes_on; t.size < end && !ended;) {
+      const detail::on_exception restore([&] { (void)cut(began); });
+      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
+      const moment m = detail::moment_of(stream::draft, t.size, start);
+      if (s == status::ok)
+        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[n]);
+      if (s != status::ok) break;
+      const token_id y = work.emissions[n++].token;
+      log_confidence +=
+          log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
+      ended = options.end_of_text.contains(y);
+    }
+    if (s != status::ok && s != status::invalid_row) {
+      (void)cut(began);
+      return s;
+    }
+    if (options.per_token && n > 0) log_confidence /= double(n);
+    const bool sure = !goes_on && s == status::ok && !(exp(log_confidence) < 1 - alpha);
+
+    // If the small response is kept, one round emits it. Otherwise it is removed, and the large
+    // model writes token by token.
+    s = sure ? specagg::truncate(t, began, processor)
+             : specagg::truncate(t, began, processor, small);
+    if (s != status::ok) return s;
+    const auto round = [&](std::size_t) -> cascade_result {
+      if (sure) {
+        for (std::size_t i = 0; i < n; ++i) specagg::append(t, work.emissions[i].token, processor);
+        const std::size_t emitted = std::exchange(n, 0);
+        // no room is left
+        return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
+      }
+      s = detail::ready(t, work.vocabulary, small, large);
+      const auto logits = std::span(work.large_logits).first(work.vocabulary);
+      if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
+      const moment m = detail::moment_of(stream::bonus, t.size, start);
+      if (s == status::ok)
+        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+      work.left_from = start;
+      work.left_at = t.size;
+      return detail::one_token(s);
+    };
+    s = detail::decode(t, std::size_t(most), work, round, cut, given...);
+    if (s == status::ok) work.left_at = 0;
     return s;
   }
-  if (options.per_token && n > 0) log_confidence /= double(n);
-  const bool sure = !goes_on && s == status::ok && !(exp(log_confidence) < 1 - alpha);
-
-  // If the small response is kept, one round emits it. Otherwise it is removed, and the large model
-  // writes token by token.
-  s = sure ? specagg::truncate(t, began, processor) : specagg::truncate(t, began, processor, small);
-  if (s != status::ok) return s;
-  const auto round = [&](std::size_t) -> cascade_result {
-    if (sure) {
-      for (std::size_t i = 0; i < n; ++i) specagg::append(t, work.emissions[i].token, processor);
-      const std::size_t emitted = std::exchange(n, 0);
-      // no room is left
-      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
-    }
-    s = detail::ready(t, work.vocabulary, small, large);
-    const auto logits = std::span(work.large_logits).first(work.vocabulary);
-    if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
-    const moment m = detail::moment_of(stream::bonus, t.size, start);
-    if (s == status::ok)
-      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-    work.left_from = start;
-    work.left_at = t.size;
-    return detail::one_token(s);
-  };
-  s = specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-  if (s == status::ok) work.left_at = 0;
-  return s;
-}
-// What does not fit.
-template <class Text, class Most, class D, class M, class Policy, class C,
-          class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_cascade<Text, D, M, C, W, P>>
-status sequence_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
-                       detail::anything = {}) {
-  detail::misfit_of_cascade<Text, D, M, C, W, P>::say();
-  return status::invalid_parameter;
 }
 
 // Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
@@ -342,19 +358,13 @@ struct bild_thresholds {
   double fallback = 0.6, rollback = 5;
 };
 
-// One round of BiLD. The small model appends its most probable token, until that token's
-// probability is too low, longest_run tokens are written, or the text ends. The large model scores
-// all of them in one call. The first token that the large model finds too improbable, and that is
-// not its own most probable token, is replaced by that one; the tokens after it are dropped. If
-// there is no such token, the large model's most probable token is appended, if there is room. An
-// end-of-text token of the small model ends the text only if it was kept. Nothing is random.
-// invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
-template <LogitSource D, LogitSource M, Processor<typename M::value_type> P = no_processor>
-  requires std::same_as<typename D::value_type, typename M::value_type>
-cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
-                          const bild_thresholds& thresholds, const cascade_options& options,
-                          cascade_workspace<typename M::value_type>& work, P&& processor = {}) {
-  using T = typename M::value_type;
+namespace detail {
+
+template <class D, class M, class T, class P>
+cascade_result check_run(text& t, std::size_t most, D& small, M& large,
+                         const bild_thresholds& thresholds, cascade_workspace<T>& work,
+                         P&& processor) {
+  const cascade_options& options = work.options;
   cascade_result result;
   const std::size_t start = t.size;
   result.why = most == 0 || options.longest_run > work.longest_run
@@ -407,36 +417,45 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
   return result;
 }
 
-namespace detail {
-template <class Text, class D, class M, class O, class W, class P>
-using misfit_of_bild = std::conditional_t<check_no_chooser<std::remove_cvref_t<O>>::fits,
-                                          misfit_of_cascade<Text, D, M, random_streams, W, P>,
-                                          check_no_chooser<std::remove_cvref_t<O>>>;
+}  // namespace detail
+
+// One round of BiLD. The small model appends its most probable token, until that token's
+// probability is too low, longest_run tokens are written, or the text ends. The large model scores
+// all of them in one call. The first token that the large model finds too improbable, and that is
+// not its own most probable token, is replaced by that one; the tokens after it are dropped. If
+// there is no such token, the large model's most probable token is appended, if there is room. An
+// end-of-text token of the small model ends the text only if it was kept. Nothing is random.
+// invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
+template <class Text, class Most, class D, class M, class W, class... Given>
+cascade_result bild_round(Text&& t, Most most, D&& small, M&& large,
+                          const bild_thresholds& thresholds, W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_cascade<detail::names<with::processor>, Text, Most, D, M,
+                                           random_streams, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<cascade_result, misfit>();
+  else
+    return detail::check_run(t, std::size_t(most), small, large, thresholds, work,
+                             detail::by_name<with::processor, no_processor>(given...));
 }
 
-// Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, options, work)
-template <LogitSource D, LogitSource M, Processor<typename M::value_type> P = no_processor,
-          class Accept = accept_all, class AfterRound = ignore_round>
-status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
-                   const cascade_options& options, cascade_workspace<typename M::value_type>& work,
-                   P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
-  const auto round = [&](std::size_t left) {
-    const auto r = specagg::bild_round(t, left, small, large, thresholds, options, work, processor);
-    detail::tell(after_round, r, work);
-    return r;
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-}
-// What does not fit.
-template <class Text, class Most, class D, class M, class O = cascade_options,
-          class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_bild<Text, D, M, O, W, P>>
-status bild_decode(Text&&, Most&&, D&&, M&&, const detail::anything&, O&&, W&& = {}, P&& = {},
-                   detail::anything = {}, detail::anything = {}) {
-  detail::misfit_of_bild<Text, D, M, O, W, P>::say();
-  return status::invalid_parameter;
+// Runs rounds as decode_rounds does. By name it takes a processor, accept and after_round.
+//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, work)
+template <class Text, class Most, class D, class M, class W, class... Given>
+status bild_decode(Text&& t, Most most, D&& small, M&& large, const bild_thresholds& thresholds,
+                   W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_cascade<detail::names<with::processor, with::accept, with::after_round>,
+                                Text, Most, D, M, random_streams, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto round = [&](std::size_t left) {
+      return detail::check_run(t, left, small, large, thresholds, work, processor);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, small, large);
+    };
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
 }
 
 SPECAGG_END

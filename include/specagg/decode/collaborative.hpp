@@ -35,10 +35,6 @@
 
 SPECAGG_BEGIN
 
-// The models are given as std::tie(q, p): {q, p} would name none.
-template <class... M>
-concept models_in_std_tie = sizeof...(M) >= 2;
-
 // In the place of a drafter: only the models draft.
 struct no_drafter {
   std::size_t position() const { return 0; }
@@ -69,10 +65,6 @@ decltype(auto) with_number(std::size_t k, F&& f) {
   else return with_number<N - 1>(k, f);
 }
 
-template <class D, class P>
-concept drafter_or_none =
-    std::same_as<std::remove_cvref_t<D>, no_drafter> || Drafter<std::remove_cvref_t<D>, P>;
-
 // Model K drew the drafted token. The reported log-probability is that of the last model.
 template <std::size_t K, std::size_t N>
 struct model_sides {
@@ -85,10 +77,6 @@ struct model_sides {
     return model<N - 1>(at);
   }
 };
-
-}  // namespace detail
-
-namespace detail {
 
 // One turn of collaborative_turn.
 template <class T, class Policy, class C, class P, class R, class D, class... M>
@@ -104,9 +92,10 @@ struct collaboration {
   const Policy& policy;
   C& chooser;
   P& processor;
-  const collaborative_options<N>& options;
   collaborative_workspace<T, N, R>& work;
   D& drafter;
+
+  const collaborative_options<N>& options = work.options;
 
   collaborative_result result = {};
   std::size_t limit = 0;     // of the text's size
@@ -114,7 +103,7 @@ struct collaboration {
   bool ended = false;        // then nothing is drafted after verification
 
   status begin() {
-    if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds(options))
+    if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds_turns())
       return status::invalid_parameter;
     limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
     return all([&](auto&... m) { return detail::ready(t, work.vocabulary, m...); });
@@ -313,13 +302,98 @@ struct collaboration {
   }
 };
 
+// One turn; what is given by other names than its own is not used.
+template <class... M, class Policy, class C, class T, std::size_t N, class R, class... Given>
+collaborative_result take_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
+                               const Policy& policy, C& random,
+                               collaborative_workspace<T, N, R>& work, Given&... given) {
+  auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+  auto&& drafter = detail::by_name<with::drafter, no_drafter>(given...);
+  collaboration<T, Policy, C, std::remove_reference_t<decltype(processor)>, R,
+                std::remove_reference_t<decltype(drafter)>, M...>
+      turn{t, most, models, policy, random, processor, work, drafter};
+  const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
+  status s = turn.begin();
+  if (s == status::ok) s = turn.propose();
+  if (s == status::ok) s = turn.score();
+  if (s == status::ok) s = turn.verify();
+  if (s == status::ok && !turn.ended) s = turn.draft();
+  if (s != status::ok) {
+    (void)turn.abandon_drafts();
+    turn.result.why = s;
+  }
+  return turn.result;
+}
+
+// {q, p} instead of std::tie(q, p).
+struct models_in_braces {
+  template <class... M>
+  models_in_braces(const M&...) {}
+};
+template <class Models>
+struct check_tie {
+  static constexpr bool fits = std::is_void_v<Models>;  // never
+  static void say() {
+    static_assert(fits, "specagg: give the models as std::tie(q, p) (docs/decoders.md)");
+  }
+};
+template <class W, class T, std::size_t N>
+constexpr bool is_workspace_of_turns = false;
+template <class T, std::size_t N, class R>
+constexpr bool is_workspace_of_turns<collaborative_workspace<T, N, R>&, T, N> = true;
+template <class W, class M, std::size_t N>
+struct check_workspace_of_turns
+    : check_is_workspace<is_workspace_of_turns<W, value_type_of<M>, N>> {};
+template <class D, class P, class W>
+struct check_proposer {
+  static constexpr bool fits = [] {
+    if constexpr (std::same_as<D, no_drafter>) return true;
+    else if constexpr (!Drafter<D, P>) return false;
+    else
+      return std::same_as<typename D::row_type,
+                          typename decltype(std::remove_reference_t<W>::proposals)::value_type>;
+  }();
+  static void say() {
+    static_assert(fits,
+                  "specagg: with::drafter{d} takes a Drafter whose row_type is the third parameter "
+                  "of the workspace: collaborative_workspace<float, 2, row_type> "
+                  "(docs/decoders.md, docs/drafters.md)");
+  }
+};
+template <class Policy, class M, std::size_t N>
+struct check_policy_of_turns : first_misfit<> {
+  static constexpr bool fits = true;
+};
+template <class Policy, class M>
+  requires(models_of<Policy> == 2 && !is_raw_logits<Policy>)
+struct check_policy_of_turns<Policy, M, 2> : check_policy<Policy, value_type_of<M>> {};
+
+template <class Names, class Models, class Text, class Most, class Policy, class C, class W,
+          class... Given>
+struct first_misfit_of_turns : first_misfit<check_text<Text, Most>, check_tie<Models>> {};
+template <class Names, class First, class Second, class... M, class Text, class Most, class Policy,
+          class C, class W, class... Given>
+struct first_misfit_of_turns<Names, std::tuple<First&, Second&, M&...>, Text, Most, Policy, C, W,
+                             Given...>
+    : first_misfit<check_text<Text, Most>, check_model<First>, check_model<Second>,
+                   check_model<M>..., check_one_value_type<Second, First>,
+                   check_one_value_type<M, First>..., check_chooser<C>,
+                   check_workspace_of_turns<W, First, 2 + sizeof...(M)>,
+                   check_given<Names, collaborative_result, W, First, Given...>,
+                   check_proposer<type_by_name<with::drafter, no_drafter, Given...>,
+                                  type_by_name<with::processor, no_processor, Given...>, W>,
+                   check_policy_of_turns<Policy, First, 2 + sizeof...(M)>> {};
+template <class Names, class Models, class... A>
+using misfit_of_turns =
+    typename first_misfit_of_turns<Names, std::remove_cvref_t<Models>, A...>::type;
+
 }  // namespace detail
 
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the
 // workspace belong to this text, its buffer, its processor (the drafts have been pushed to it) and
-// its models; abandon() removes them. `models` is a std::tie of the models. drafter: a Drafter, or
-// none. No allocation. invalid_parameter: nothing may be appended, the policy's parameters are out
-// of range, gamma[0] is 0, or the workspace was made for fewer drafts.
+// its models; abandon() removes them. `models` is a std::tie of the models. By name it takes a
+// processor and a drafter. No allocation. invalid_parameter: nothing may be appended, the policy's
+// parameters are out of range, gamma[0] is 0, or the workspace was made for fewer drafts.
 //
 // Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the
 // size of the text after the last rejection, or when decoding began. In a chain each position is
@@ -329,105 +403,46 @@ struct collaboration {
 // After a failure (also an exception) the next turn with the same arguments draws the same drafts
 // again and goes on with the chain. So the law stays exact, although what fails may depend on the
 // drafts. It needs a drafter whose rows are a function of its draft_position.
-template <class T, LogitSource... M, class Policy, Chooser C, class R,
-          Processor<T> P = no_processor, class D = no_drafter>
-  requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
-           detail::drafter_or_none<D, P>)
-collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
-                                        const Policy& policy, C&& chooser,
-                                        const collaborative_options<sizeof...(M)>& options,
-                                        collaborative_workspace<T, sizeof...(M), R>& work,
-                                        P&& processor = {}, D&& drafter = {}) {
-  constexpr bool fits = [] {
-    if constexpr (sizeof...(M) == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
-      return detail::check_policy<Policy, T>::fits;
-    else return true;
-  }();
-  if constexpr (!fits) {
-    detail::check_policy<Policy, T>::say();
-    return {.why = status::invalid_parameter};
-  } else {
-    detail::collaboration<T, Policy, C, std::remove_reference_t<P>, R, std::remove_reference_t<D>,
-                          M...>
-        turn{t, most, models, policy, chooser, processor, options, work, drafter};
-    const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
-    status s = turn.begin();
-    if (s == status::ok) s = turn.propose();
-    if (s == status::ok) s = turn.score();
-    if (s == status::ok) s = turn.verify();
-    if (s == status::ok && !turn.ended) s = turn.draft();
-    if (s != status::ok) {
-      (void)turn.abandon_drafts();
-      turn.result.why = s;
-    }
-    return turn.result;
-  }
+template <class Text, class Most, class Models = detail::models_in_braces, class Policy, class C,
+          class W, class... Given>
+collaborative_result collaborative_turn(Text&& t, Most most, Models&& models, const Policy& policy,
+                                        C&& random, W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_turns<detail::names<with::processor, with::drafter>, Models,
+                                         Text, Most, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<collaborative_result, misfit>();
+  else return detail::take_turn(t, std::size_t(most), models, policy, random, work, given...);
 }
-
-namespace detail {
-
-template <class W, class Models>
-struct check_turns_workspace {
-  static constexpr bool fits = std::is_void_v<W>;  // never
-  static void say() {
-    static_assert(fits,
-                  "specagg: after the options comes the workspace of this decoder, of the models' "
-                  "value_type and number: collaborative_workspace<float, 2> (docs/decoders.md)");
-  }
-};
-template <class First, class... M, class R>
-struct check_turns_workspace<
-    collaborative_workspace<typename First::value_type, sizeof...(M) + 1, R>,
-    std::tuple<First&, M&...>> {
-  static constexpr bool fits = true;
-};
-template <class Text, class Models, class C, class W, class P>
-using misfit_of_turns =
-    misfit_of_all<Text, Models, C, P,
-                  check_turns_workspace<std::remove_cvref_t<W>, std::remove_cvref_t<Models>>>;
-
-}  // namespace detail
 
 // Runs turns as decode_rounds runs rounds:
-//   collaborative_options<2> options{{5, 1}};
-//   collaborative_workspace<float, 2> work(vocab_size, options);
-//   collaborative_decode(text, 64, std::tie(q, p), ensemble{0.3}, chooser, options, work)
-// after_turn(result, workspace) is called after each. What is left out, or given as {}, is as in
-// speculative_decode. The workspace has no drafts at the start and at the end.
-template <class T, LogitSource... M, class Policy, Chooser C, class R,
-          Processor<T> P = no_processor, class Accept = accept_all, class AfterTurn = ignore_round,
-          class D = no_drafter>
-  requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...))
-status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,
-                            const Policy& policy, C&& chooser,
-                            const collaborative_options<sizeof...(M)>& options,
-                            collaborative_workspace<T, sizeof...(M), R>& work, P&& processor = {},
-                            Accept&& accept = {}, AfterTurn&& after_turn = {}, D&& drafter = {}) {
-  const auto turn = [&](std::size_t left) {
-    const auto r = specagg::collaborative_turn(t, left, models, policy, chooser, options, work,
-                                               processor, drafter);
-    detail::tell(after_turn, r, work);
-    return r;
-  };
-  const auto cut = [&](std::size_t n) {
-    return std::apply(
-        [&](auto&... m) { return specagg::abandon(t, n, processor, work, drafter, m...); }, models);
-  };
-  const detail::on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
-  const status s =
-      specagg::decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
-  const status ended = cut(t.size);
-  return s != status::ok ? s : ended;
-}
-// What does not fit.
-template <class Text, class Most, class Models = detail::anything, class Policy, class C,
-          class O = collaborative_options<8>, class W, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_turns<Text, Models, C, W, P>>
-status collaborative_decode(Text&&, Most&&, Models&&, Policy&&, C&&, O&&, W&&, P&& = {},
-                            detail::anything = {}, detail::anything = {}, detail::anything = {},
-                            detail::anything = {}) {
-  detail::misfit_of_turns<Text, Models, C, W, P>::say();
-  return status::invalid_parameter;
+//   collaborative_workspace<float, 2> work(vocab_size, {{5, 1}});
+//   collaborative_decode(text, 64, std::tie(q, p), ensemble{0.3}, random, work)
+// By name it takes what a turn takes, accept and after_round, which is called after each turn. The
+// workspace has no drafts at the start and at the end.
+template <class Text, class Most, class Models = detail::models_in_braces, class Policy, class C,
+          class W, class... Given>
+status collaborative_decode(Text&& t, Most most, Models&& models, const Policy& policy, C&& random,
+                            W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_turns<
+      detail::names<with::processor, with::drafter, with::accept, with::after_round>, Models, Text,
+      Most, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    auto&& drafter = detail::by_name<with::drafter, no_drafter>(given...);
+    const auto turn = [&](std::size_t left) {
+      return detail::take_turn(t, left, models, policy, random, work, given...);
+    };
+    const auto cut = [&](std::size_t n) {
+      return std::apply(
+          [&](auto&... m) { return specagg::abandon(t, n, processor, work, drafter, m...); },
+          models);
+    };
+    // accept() or after_round() threw
+    const detail::on_exception restore([&] { (void)cut(t.size); });
+    const status s = detail::decode(t, std::size_t(most), work, turn, cut, given...);
+    const status ended = cut(t.size);
+    return s != status::ok ? s : ended;
+  }
 }
 
 SPECAGG_END

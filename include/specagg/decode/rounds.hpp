@@ -6,48 +6,20 @@
 #include <span>
 #include <type_traits>
 
+#include <specagg/decode/with.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
-// Every decoder takes (text, most, models..., policy, chooser, options, workspace, processor,
-// accept, after_round, verifier, ...). What stands after the workspace may be left out, or given as
-// {}. No call keeps a reference to its arguments. Between two calls text, models and processor go
-// together, because they hold one text; of a workspace its own comment says whether it does. What
-// must outlive what, and what threads may share: docs/decoders.md.
-
-// What a decoder calls where its caller gives nothing: every token is accepted.
-struct accept_all {
-  bool operator()(const emission&) const { return true; }
-};
-// The same for after_round(result, workspace).
-struct ignore_round {
-  template <class Result, class Work>
-  void operator()(const Result&, const Work&) const {}
-};
+// Every decoder takes (text, most tokens, models, policy, random, workspace), and after these what
+// is given by its name (with.hpp). The options are the workspace's. No call keeps a reference to
+// its arguments. Between two calls text, models and processor go together, because they hold one
+// text; of a workspace its own comment says whether it does. What must outlive what, and what
+// threads may share: docs/decoders.md.
 
 namespace detail {
-
-// accept(e), and after_round(result, work), where they can be called.
-template <class Accept>
-bool accepts(Accept& accept, const emission& e) {
-  constexpr bool fits = std::is_invocable_r_v<bool, Accept&, const emission&>;
-  static_assert(fits,
-                "specagg: accept is a function of an emission, and returns whether the text goes "
-                "on (docs/decoders.md)");
-  if constexpr (fits) return accept(e);
-  else return true;
-}
-template <class After, class Result, class Work>
-void tell(After& after_round, const Result& result, Work& work) {
-  constexpr bool fits = std::is_invocable_v<After&, const Result&, Work&>;
-  static_assert(fits,
-                "specagg: after_round is a function of a round's result and the workspace "
-                "(docs/decoders.md)");
-  if constexpr (fits) after_round(result, work);
-}
 
 // Of what a round has emitted after `before` tokens: whether a token ends the text. Then `why` is
 // the status of cut(n), where n is the size after that token.
@@ -55,7 +27,7 @@ template <class Cut, class Accept>
 bool ends_text(std::span<const emission> emitted, std::size_t before, const end_tokens& end_of_text,
                Cut&& cut, Accept& accept, status& why) {
   for (std::size_t i = 0; i < emitted.size(); ++i) {
-    if (detail::accepts(accept, emitted[i]) && !end_of_text.contains(emitted[i].token)) continue;
+    if (accept(emitted[i]) && !end_of_text.contains(emitted[i].token)) continue;
     why = cut(before + i + 1);
     return true;
   }
@@ -87,6 +59,20 @@ status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
 }
 
 namespace detail {
+
+// The same with what is given by name, and the options of the workspace.
+template <class W, class Round, class Cut, class... Given>
+status decode(text& t, std::size_t most, W& work, Round&& round, Cut&& cut, Given&... given) {
+  auto&& accept = detail::by_name<with::accept, accept_all>(given...);
+  auto&& after_round = detail::by_name<with::after_round, ignore_round>(given...);
+  const auto told = [&](std::size_t left) {
+    const auto result = round(left);
+    after_round(result, work);
+    return result;
+  };
+  return specagg::decode_rounds(t, most, work.options.end_of_text, work.emissions, told, cut,
+                                accept);
+}
 
 // Runs the parts of a round in order, and returns round.result. A round that fails (or throws)
 // leaves no trace but its status.

@@ -43,8 +43,20 @@ struct fixed_draft_length {
   // emitted, the rows asked of each drafter.
   void observe(std::span<const draft_acceptance>, std::size_t, std::span<const std::size_t>) {}
 };
+// A type of lengths.
+template <class L>
+concept DraftLength =
+    requires(L& length, std::size_t n, std::span<const draft_acceptance> acceptances,
+             std::span<const std::size_t> asked) {
+      { length.reads_acceptances } -> std::convertible_to<bool>;
+      { length.reads_confidence } -> std::convertible_to<bool>;
+      length.begin();
+      { length.another(n) } -> std::convertible_to<bool>;
+      { length.keep(n, 0.5) } -> std::convertible_to<bool>;
+      length.observe(acceptances, n, asked);
+    };
 
-// Of a decoder, and of the workspace that is made for it: gamma stands here alone.
+// What a workspace is made with.
 struct decode_options {
   std::size_t gamma = 4;  // most tokens drafted in a round; 0: only the target writes
   sampling sample = {};   // for draft and target
@@ -53,12 +65,14 @@ struct decode_options {
   bool acceptances = false;
 };
 
-// All memory that a round needs, but for the drafter's; allocated once, for options.gamma or fewer
-// drafts. Nothing in it is kept for the next round; any text may use it then. T: the type of the
-// target's logits, R: the drafter's row_type.
+// All memory that a round needs, but for the drafter's, allocated once; and the options. These may
+// be changed between rounds, but for a gamma larger than the one that there is memory for. No more
+// is kept for the next round; any text may use it then. T: the type of the target's logits, R: the
+// drafter's row_type.
 template <class T, class R>
 struct drafting_workspace {
-  std::size_t vocabulary, gamma;
+  decode_options options;
+  std::size_t vocabulary, gamma;  // gamma: that there is memory for
   std::vector<T> target_logits = std::vector<T>((gamma + 1) * vocabulary);
   std::vector<R> draft_rows = std::vector<R>(gamma + 1);
   std::vector<processed_row<T>> target_rows = std::vector<processed_row<T>>(gamma + 1);
@@ -69,8 +83,8 @@ struct drafting_workspace {
   std::vector<draft_acceptance> acceptances = std::vector<draft_acceptance>(gamma);
   std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary, gamma));
 
-  drafting_workspace(std::size_t vocab_size, const decode_options& options)
-      : vocabulary(vocab_size), gamma(options.gamma) {}
+  drafting_workspace(std::size_t vocab_size, const decode_options& of)
+      : options(of), vocabulary(vocab_size), gamma(of.gamma) {}
   // The target's logits after j drafted tokens.
   std::span<T> target_row(std::size_t j) {
     return std::span(target_logits).subspan(j * vocabulary, vocabulary);
@@ -80,14 +94,10 @@ struct drafting_workspace {
 template <class T>
 struct speculative_workspace : drafting_workspace<T, processed_row<T>> {
   std::vector<T> draft_logits;  // (gamma + 1) x V
-  speculative_workspace(std::size_t vocab_size, const decode_options& options)
-      : drafting_workspace<T, processed_row<T>>(vocab_size, options),
-        draft_logits((options.gamma + 1) * vocab_size) {}
+  speculative_workspace(std::size_t vocab_size, const decode_options& of)
+      : drafting_workspace<T, processed_row<T>>(vocab_size, of),
+        draft_logits((of.gamma + 1) * vocab_size) {}
 };
-
-// Both give floats, or both give doubles.
-template <class D, class M>
-concept models_of_one_value_type = std::same_as<typename D::value_type, typename M::value_type>;
 
 // The result of one round. `emitted` tokens were appended to the text (workspace.emissions says
 // where each came from). They have the law pi even if `why` is not ok; `why` only says why there
@@ -115,11 +125,11 @@ struct speculation {
   const Policy& policy;
   C& chooser;
   P& processor;
-  const decode_options& options;
   drafting_workspace<T, row_type>& work;
   const V& verifier;
   L& learned;
 
+  const decode_options& options = work.options;
   const std::size_t start = t.size;
   speculative_result result = {};
   std::remove_const_t<L> length = learned;  // it learns only from a round that was verified
@@ -299,116 +309,137 @@ struct speculation {
   }
 };
 
-}  // namespace detail
-
-// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and
-// allocates no memory. A drafter that has no row (a lookup that finds nothing, a draft model whose
-// context is full) drafts nothing. That ends the text only if the policy reads the draft's row:
-// `why` is then the drafter's status. invalid_parameter: nothing may be appended, the policy's
-// parameters are out of range, or the workspace was made for a smaller gamma.
-//
-// A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
-// the same arguments draws the same draft again: the law stays exact, although what fails may
-// depend on the draft.
-template <class D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class V = token_verifier,
-          class L = fixed_draft_length>
-  requires(!LogitSource<D>)
-speculative_result speculative_round(
-    text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C&& chooser,
-    const decode_options& options,
-    drafting_workspace<typename M::value_type, typename D::row_type>& work, P&& processor = {},
-    const V& verifier = {}, L&& length = {}) {
-  constexpr bool is_drafter = Drafter<D, P>;
-  static_assert(is_drafter,
-                "specagg: this is neither a LogitSource nor a Drafter: a member is missing, or "
-                "returns another type (docs/drafters.md)");
-  if constexpr (is_drafter) {  // else the compiler has said enough
-    static_assert(std::same_as<typename D::row_type::value_type,
-                               typename processed_row<typename M::value_type>::value_type>,
-                  "specagg: the rows of drafter and target must have one value type (both float or "
-                  "both double)");
-    return detail::run_round(detail::speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
-                                                 std::remove_reference_t<L>>{
-        t, most, drafter, target_model, policy, chooser, processor, options, work, verifier,
-        length});
+// One round; what is given by other names than its own is not used.
+template <class D, class M, class Policy, class C, class W, class... Given>
+speculative_result speculate(text& t, std::size_t most, D& draft, M& target, const Policy& policy,
+                             C& random, W& work, Given&... given) {
+  if constexpr (LogitSource<D>) {
+    model_drafter<D> drafter(draft, work.draft_logits, work.options.sample);
+    return detail::speculate(t, most, drafter, target, policy, random, work, given...);
   } else {
-    return {};
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto& verifier = detail::by_name<with::verifier, token_verifier>(given...);
+    auto&& length = detail::by_name<with::length, fixed_draft_length>(given...);
+    return detail::run_round(
+        speculation<D, M, Policy, C, std::remove_reference_t<decltype(processor)>,
+                    std::remove_cvref_t<decltype(verifier)>,
+                    std::remove_reference_t<decltype(length)>>{
+            t, most, draft, target, policy, random, processor, work, verifier, length});
   }
 }
-// The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
-template <LogitSource D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class V = token_verifier,
-          class L = fixed_draft_length>
-  requires models_of_one_value_type<D, M>
-speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                                     const Policy& policy, C&& chooser,
-                                     const decode_options& options,
-                                     speculative_workspace<typename M::value_type>& work,
-                                     P&& processor = {}, const V& verifier = {}, L&& length = {}) {
-  model_drafter<D> drafter(draft_model, work.draft_logits, options.sample);
-  return specagg::speculative_round(t, most, drafter, target_model, policy, chooser, options, work,
-                                    processor, verifier, length);
-}
 
-namespace detail {
-
+template <class D>
+struct draft_row {
+  using type = typename D::row_type;
+};
+template <LogitSource D>
+struct draft_row<D> {
+  using type = processed_row<typename D::value_type>;
+};
 template <class W, class D, class M>
 struct check_drafting_workspace {
   static constexpr bool fits =
-      std::derived_from<W, drafting_workspace<typename M::value_type, typename D::row_type>>;
+      object_of<W, drafting_workspace<value_type_of<M>, typename draft_row<D>::type>>;
   static void say() {
     static_assert(fits,
-                  "specagg: with a drafter the workspace is a drafting_workspace of the target's "
-                  "value_type and the drafter's row_type (docs/drafters.md)");
+                  "specagg: with a drafter the workspace is a drafting_workspace, not const, of "
+                  "the target's value_type and the drafter's row_type, made with the options "
+                  "(docs/drafters.md)");
   }
 };
 template <class W, LogitSource D, class M>
 struct check_drafting_workspace<W, D, M> : check_workspace<W, speculative_workspace, M> {};
-template <class Text, class D, class M, class C, class W, class P>
-using misfit_of_speculation =
-    misfit_of_two<Text, D, M, C, P, Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>,
-                  check_drafting_workspace<std::remove_reference_t<W>, std::remove_reference_t<D>,
-                                           std::remove_reference_t<M>>>;
+template <class V, class D, class M, class Policy, class C>
+struct check_verifier {
+  using Q = typename draft_row<D>::type;
+  static constexpr bool fits = requires(
+      const V& verifier, const draft& drafted, std::span<Q> q,
+      std::span<processed_row<value_type_of<M>>> p, const Policy& policy, C& random,
+      std::span<emission> out, std::span<double> scratch, std::span<draft_acceptance> acceptances) {
+    {
+      verifier.propose(q[0], std::uint32_t(), std::size_t(), random, scratch)
+    } -> std::same_as<token_id>;
+    {
+      verifier.verify(drafted, q, p, policy, random, out, scratch, acceptances)
+    } -> std::same_as<verdict>;
+  };
+  static void say() {
+    static_assert(fits,
+                  "specagg: this verifies no drafts of this decoder: with::verifier{v} takes "
+                  "token_verifier{}, block_verifier{}, match_verifier{}, coupled_verifier{noise} "
+                  "(docs/decoders.md)");
+  }
+};
+template <class L>
+struct check_length {
+  static constexpr bool fits = DraftLength<L>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: this is no DraftLength: with::length{l} takes an object with the "
+                  "members of fixed_draft_length (decode/speculative.hpp, docs/decoders.md)");
+  }
+};
+
+template <class Names, class Text, class Most, class D, class M, class Policy, class C, class W,
+          class... Given>
+using misfit_of_speculation = typename first_misfit<
+    check_text<Text, Most>, check_model<M>,
+    check_processor<type_by_name<with::processor, no_processor, Given...>, M>,
+    check_drafter<D, Drafter<std::remove_reference_t<D>,
+                             type_by_name<with::processor, no_processor, Given...>>>,
+    check_one_value_type<D, M, true>, check_chooser<C>,
+    check_drafting_workspace<W, std::remove_reference_t<D>, M>,
+    check_given<Names, speculative_result, W, M, Given...>,
+    check_verifier<type_by_name<with::verifier, token_verifier, Given...>,
+                   std::remove_reference_t<D>, M, Policy, std::remove_reference_t<C>>,
+    check_length<type_by_name<with::length, fixed_draft_length, Given...>>>::type;
 
 }  // namespace detail
 
-// Runs rounds as decode_rounds does, with a drafter or a draft model:
-//   decode_options options;
-//   speculative_workspace<float> work(vocab_size, options);
-//   speculative_decode(text, 64, draft_model, target_model, lossless{}, chooser, options, work)
-// A drafter takes a drafting_workspace<float, row_type>. What is left out, or given as {}: no
-// processor, every token is accepted, and after_round(result, workspace), which is called after
-// each round, does nothing.
-template <class D, LogitSource M, class Policy, Chooser C, class W,
-          Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
-          class AfterRound = ignore_round, class V = token_verifier, class L = fixed_draft_length>
-  requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>) &&
-          detail::check_drafting_workspace<W, D, M>::fits
-status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model,
-                          const Policy& policy, C&& chooser, const decode_options& options, W& work,
-                          P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {},
-                          const V& verifier = {}, L&& length = {}) {
-  const auto round = [&](std::size_t left) {
-    const auto r = specagg::speculative_round(t, left, drafter, target_model, policy, chooser,
-                                              options, work, processor, verifier, length);
-    detail::tell(after_round, r, work);
-    return r;
-  };
-  const auto cut = [&](std::size_t n) {
-    return specagg::truncate(t, n, processor, drafter, target_model);
-  };
-  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and
+// allocates no memory. `draft` is a draft model, whose rows are sampled as the target's, or a
+// drafter. If it has no row (a lookup that finds nothing, a draft model whose context is full) it
+// drafts nothing. That ends the text only if the policy reads the draft's row: `why` is then the
+// drafter's status. invalid_parameter: nothing may be appended, the policy's parameters are out of
+// range, or the workspace was made for a smaller gamma. By name it takes a processor, a verifier
+// and a length.
+//
+// A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
+// the same arguments draws the same draft again: the law stays exact, although what fails may
+// depend on the draft.
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+speculative_result speculative_round(Text&& t, Most most, D&& draft, M&& target,
+                                     const Policy& policy, C&& random, W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_speculation<detail::names<with::processor, with::verifier, with::length>,
+                                    Text, Most, D, M, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<speculative_result, misfit>();
+  else
+    return detail::speculate(t, std::size_t(most), draft, target, policy, random, work, given...);
 }
-// What does not fit.
-template <class Text, class Most, class D, class M, class Policy, class C, class O = decode_options,
-          class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_speculation<Text, D, M, C, W, P>>
-status speculative_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
-                          detail::anything = {}, detail::anything = {}, detail::anything = {},
-                          detail::anything = {}) {
-  detail::misfit_of_speculation<Text, D, M, C, W, P>::say();
-  return status::invalid_parameter;
+
+// Runs rounds as decode_rounds does, with a draft model or a drafter:
+//   speculative_workspace<float> work(vocab_size, decode_options{.gamma = 4});
+//   speculative_decode(text, 64, draft_model, target_model, lossless{}, random, work)
+// A drafter takes a drafting_workspace<float, row_type>. By name it takes what a round takes,
+// accept and after_round.
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+status speculative_decode(Text&& t, Most most, D&& draft, M&& target, const Policy& policy,
+                          C&& random, W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_speculation<
+      detail::names<with::processor, with::verifier, with::length, with::accept, with::after_round>,
+      Text, Most, D, M, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto round = [&](std::size_t left) {
+      return detail::speculate(t, left, draft, target, policy, random, work, given...);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, draft, target);
+    };
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
 }
 
 SPECAGG_END

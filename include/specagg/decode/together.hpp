@@ -26,34 +26,51 @@
 
 SPECAGG_BEGIN
 
-// One of the texts: the arguments of speculative_decode, which must outlive it, and how far it is.
-// Drafters, models and workspaces are its own. All that share a round have one type; policies may
-// differ where Policy is any_of. most: tokens that may still be appended.
-template <class D, LogitSource M, class Policy, Chooser C, class P = no_processor,
-          class Accept = accept_all, class V = token_verifier, class L = fixed_draft_length>
+// One of the texts: what speculative_decode takes, but after_round, and a drafter where there is a
+// draft model (model_drafter); and how far it is. All arguments but temporaries given by name must
+// outlive it. Drafters, models and workspaces are its own. All that share a round have one type;
+// policies may differ where Policy is any_of.
+//   together_text one(text, 64, drafter, target, policy, random, work, with::accept{f});
+template <class D, LogitSource M, class Policy, Chooser C, class... Given>
 struct together_text {
   using model_type = M;
-  using round_type = detail::speculation<D, M, Policy, C, P, V, L>;
+  using processor_type = detail::stored_by_name<with::processor, no_processor, Given...>;
+  using verifier_type = detail::stored_by_name<with::verifier, token_verifier, Given...>;
+  using length_type = detail::stored_by_name<with::length, fixed_draft_length, Given...>;
+  using workspace_type = drafting_workspace<typename M::value_type, typename D::row_type>;
+  using round_type =
+      detail::speculation<D, M, Policy, C, std::remove_reference_t<processor_type>,
+                          std::remove_cvref_t<verifier_type>, std::remove_reference_t<length_type>>;
   text& written;
-  std::size_t most;
+  std::size_t most;  // tokens that may still be appended
   D& drafter;
   M& target_model;
   const Policy& policy;
   C& chooser;
-  const decode_options& options;
-  drafting_workspace<typename M::value_type, typename D::row_type>& work;
-  P processor = {};
-  Accept accept = {};
-  V verifier = {};
-  L length = {};
+  workspace_type& work;
+  processor_type processor;
+  detail::stored_by_name<with::accept, accept_all, Given...> accept;
+  verifier_type verifier;
+  length_type length;
   // After a round: its result; whether the text has ended; and with which status.
   speculative_result result = {};
   bool ended = false;
   status why = status::ok;
+
+  together_text(text& t, std::size_t most_tokens, D& draft, M& target, const Policy& law, C& random,
+                workspace_type& memory, Given... given)
+      : written(t),
+        most(most_tokens),
+        drafter(draft),
+        target_model(target),
+        policy(law),
+        chooser(random),
+        work(memory),
+        processor(detail::take_by_name<with::processor, no_processor>(given...)),
+        accept(detail::take_by_name<with::accept, accept_all>(given...)),
+        verifier(detail::take_by_name<with::verifier, token_verifier>(given...)),
+        length(detail::take_by_name<with::length, fixed_draft_length>(given...)) {}
 };
-template <class D, class M, class Policy, class C, class W>
-together_text(text&, std::size_t, D&, M&, const Policy&, C&, const decode_options&, W&)
-    -> together_text<D, M, Policy, C>;
 
 // Decides, before each j, which texts of a round draft a j-th token. This one leaves it to each
 // text; plan::draft_load has one budget for all.
@@ -142,7 +159,7 @@ class together_workspace {
       return;
     }
     rounds_.push_back(round{t.written, t.most, t.drafter, t.target_model, t.policy, t.chooser,
-                            t.processor, t.options, t.work, t.verifier, t.length});
+                            t.processor, t.work, t.verifier, t.length});
     texts_.push_back(&t);
     round& r = rounds_.back();
     const bool again = std::any_of(rounds_.data(), &r, [&](const round& before) {
@@ -271,7 +288,7 @@ class together_workspace {
       return specagg::truncate(t.written, n, t.processor, t.drafter, t.target_model);
     };
     return detail::ends_text(std::span(t.work.emissions).first(r.result.emitted), r.start,
-                             t.options.end_of_text, cut, accept, t.why);
+                             t.work.options.end_of_text, cut, accept, t.why);
   }
 
   std::vector<round> rounds_;

@@ -53,11 +53,11 @@ struct tree_speculation {
   const Policy& policy;
   C& chooser;
   P& processor;
-  const tree_options& options;
   tree_workspace<T>& work;
   const V& verifier;
   G& learned;
 
+  const tree_options& options = work.options;
   const std::size_t start = t.size;
   const std::span<const token_id> before = t.tokens.first(start);
   tree_result result = {};
@@ -215,6 +215,69 @@ struct tree_speculation {
   }
 };
 
+// One round; what is given by other names than its own is not used.
+template <class D, class M, class Policy, class C, class W, class... Given>
+tree_result grow_tree(text& t, std::size_t most, D& draft, M& target, const Policy& policy,
+                      C& random, W& work, Given&... given) {
+  auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+  const auto& verifier = detail::by_name<with::verifier, traversal>(given...);
+  auto&& growth = detail::by_name<with::growth, fixed_growth>(given...);
+  return detail::run_round(
+      tree_speculation<D, M, Policy, C, std::remove_reference_t<decltype(processor)>,
+                       std::remove_cvref_t<decltype(verifier)>,
+                       std::remove_reference_t<decltype(growth)>>{
+          t, most, draft, target, policy, random, processor, work, verifier, growth});
+}
+
+template <class V, class M, class Policy, class C>
+struct check_tree_verifier {
+  using row = processed_row<value_type_of<M>>;
+  static constexpr bool fits =
+      requires(const V& verifier, const draft_tree& tree, std::vector<proposal_row<row>>& laws,
+               std::span<row> rows, const Policy& policy, C& random, std::span<emission> out,
+               const tree_scratch<typename row::value_type>& scratch) {
+        {
+          verifier.verify(tree, laws, rows, rows, policy, random, out, scratch)
+        } -> std::same_as<tree_verdict>;
+      };
+  static void say() {
+    static_assert(fits,
+                  "specagg: this verifies no trees: with::verifier{v} of a tree takes traversal{} "
+                  "or recursive_rejection{} (docs/trees.md)");
+  }
+};
+template <class G, class D>
+struct check_growth {
+  static constexpr bool fits = [] {
+    if constexpr (!requires { bool(G::grows); }) return false;
+    else if constexpr (!G::grows) return true;
+    else
+    return LogitSource<D>&&
+      requires(std::remove_const_t<G> & growth, double x)
+    {
+      typename G::path_record;
+      growth.begin();
+      {growth.worth_level(x)}->std::convertible_to<bool>;
+      {growth.worth_node(x)}->std::convertible_to<bool>;
+    };
+  }();
+  static void say() {
+    static_assert(fits,
+                  "specagg: with::growth{g} takes an object with the members of plan::tree_growth, "
+                  "and a tree grows by the rows of a draft model (docs/trees.md)");
+  }
+};
+template <class Names, class Text, class Most, class D, class M, class Policy, class C, class W,
+          class... Given>
+using misfit_of_tree = typename first_misfit<
+    check_text<Text, Most>, check_drafter<D, TreeDrafter<std::remove_reference_t<D>>>,
+    check_model<M>, check_one_value_type<D, M>, check_chooser<C>,
+    check_workspace<W, tree_workspace, M>, check_given<Names, tree_result, W, M, Given...>,
+    check_tree_verifier<type_by_name<with::verifier, traversal, Given...>, M, Policy,
+                        std::remove_reference_t<C>>,
+    check_growth<type_by_name<with::growth, fixed_growth, Given...>,
+                 std::remove_reference_t<D>>>::type;
+
 }  // namespace detail
 
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The
@@ -222,76 +285,50 @@ struct tree_speculation {
 // prompt that it has not read). No allocation. A draft model that fails ends the tree there. A
 // TreeDrafter in its place proposes up to options.shape[d] tokens after every node of depth d
 // (options.propose is not read); then the policy may not read the draft (invalid_parameter).
-//   work      made for these options, or for larger trees, and with a draft model if there is one:
+//   work      made for trees as large as its options say, and with a draft model if there is one:
 //             else invalid_parameter
+// By name it takes a processor, and
 //   verifier  traversal or recursive_rejection
 //   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says
 //             which nodes and levels are worth it. Then options.shape is how deep the tree may be
 //             and how many children a node may have; children are the most likely tokens, and one
 //             drawn from the rest where that is worth it
 // A round that fails leaves text and growth as they were, as in speculative_round.
-template <class D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class V = traversal,
-          class G = fixed_growth>
-  requires TreeDrafter<D> ||
-           (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
-tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                       const Policy& policy, C&& chooser, const tree_options& options,
-                       tree_workspace<typename M::value_type>& work, P&& processor = {},
-                       const V& verifier = {}, G&& growth = {}) {
-  static_assert(LogitSource<D> || !std::remove_cvref_t<G>::grows,
-                "specagg: a tree grows by the rows of a draft model");
-  return detail::run_round(detail::tree_speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
-                                                    std::remove_reference_t<G>>{
-      t, most, draft_model, target_model, policy, chooser, processor, options, work, verifier,
-      growth});
-}
-
-namespace detail {
-template <class Text, class D, class M, class C, class W, class P>
-using misfit_of_tree = misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>,
-                                     check_workspace<W, tree_workspace, M>>;
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+tree_result tree_round(Text&& t, Most most, D&& draft, M&& target, const Policy& policy, C&& random,
+                       W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_tree<detail::names<with::processor, with::verifier, with::growth>, Text,
+                             Most, D, M, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<tree_result, misfit>();
+  else
+    return detail::grow_tree(t, std::size_t(most), draft, target, policy, random, work, given...);
 }
 
 // Runs rounds as decode_rounds does:
 //   const std::size_t shape[] = {3, 2, 1};
-//   tree_options options{shape};
-//   tree_workspace<float> work(vocab_size, options);
-//   tree_decode(text, 64, draft_model, target_model, lossless{}, chooser, options, work)
-// after_round(result, workspace) is called after each. What is left out, or given as {}, is as in
-// speculative_decode.
-template <class D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
-          class AfterRound = ignore_round, class V = traversal, class G = fixed_growth>
-  requires TreeDrafter<D> ||
-           (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
-status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
-                   C&& chooser, const tree_options& options,
-                   tree_workspace<typename M::value_type>& work, P&& processor = {},
-                   Accept&& accept = {}, AfterRound&& after_round = {}, const V& verifier = {},
-                   G&& growth = {}) {
-  const auto round = [&](std::size_t left) {
-    const auto r = specagg::tree_round(t, left, draft_model, target_model, policy, chooser, options,
-                                       work, processor, verifier, growth);
-    detail::tell(after_round, r, work);
-    return r;
-  };
-  const auto cut = [&](std::size_t n) {
-    return specagg::truncate(t, n, processor, draft_model, target_model);
-  };
-  const detail::on_exception restore(
-      [&] { (void)cut(t.size); });  // accept() or after_round() threw
-  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-}
-// What does not fit.
-template <class Text, class Most, class D, class M, class Policy, class C, class O = tree_options,
-          class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_tree<Text, D, M, C, W, P>>
-status tree_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
-                   detail::anything = {}, detail::anything = {}, detail::anything = {},
-                   detail::anything = {}) {
-  detail::misfit_of_tree<Text, D, M, C, W, P>::say();
-  return status::invalid_parameter;
+//   tree_workspace<float> work(vocab_size, tree_options{shape});
+//   tree_decode(text, 64, draft_model, target_model, lossless{}, random, work)
+// By name it takes what a round takes, accept and after_round.
+template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
+status tree_decode(Text&& t, Most most, D&& draft, M&& target, const Policy& policy, C&& random,
+                   W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_tree<
+      detail::names<with::processor, with::verifier, with::growth, with::accept, with::after_round>,
+      Text, Most, D, M, Policy, C, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto round = [&](std::size_t left) {
+      return detail::grow_tree(t, left, draft, target, policy, random, work, given...);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, draft, target);
+    };
+    // accept() or after_round() threw
+    const detail::on_exception restore([&] { (void)cut(t.size); });
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
 }
 
 SPECAGG_END

@@ -18,23 +18,26 @@
 
 SPECAGG_BEGIN
 
-// Of dragon_decode.
+// What the workspace of dragon_decode is made with.
 struct dragon_options {
   sampling sample = {};  // of both sites' rows
   end_tokens end_of_text = {};
 };
 
-// All memory that a round needs, allocated once. T: the type of the models' logits.
+// All memory that a round needs, allocated once; and the options, which may be changed between
+// calls. T: the type of the models' logits.
 template <class T>
 struct dragon_workspace {
+  dragon_options options;
   std::size_t vocabulary;
   std::array<std::vector<T>, 2> logits;       // by side, V each
   std::array<processed_row<T>, 2> rows = {};  // by side: p^l and p^r of the last round
   std::array<emission, 1> emissions = {};     // of the last round
   std::vector<double> scratch;
 
-  explicit dragon_workspace(std::size_t vocab_size, const dragon_options& = {})
-      : vocabulary(vocab_size),
+  explicit dragon_workspace(std::size_t vocab_size, const dragon_options& of = {})
+      : options(of),
+        vocabulary(vocab_size),
         logits{std::vector<T>(vocab_size), std::vector<T>(vocab_size)},
         scratch(verify_scratch(vocab_size)) {}
 };
@@ -67,12 +70,14 @@ struct site_row {
 
 template <class T, LogitSource L, LogitSource R, class Weights, class Drafts, class P>
 dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& drafts,
-                           const dragon_options& options, dragon_workspace<T>& work, P& processor) {
+                           dragon_workspace<T>& work, P& processor) {
   dragon_result result;
   auto& [p_l, p_r] = work.rows;
   status s = detail::ready(t, work.vocabulary, l, r);
-  if (s == status::ok) s = detail::next_row(t, l, processor, options.sample, work.logits[0], p_l);
-  if (s == status::ok) s = detail::next_row(t, r, processor, options.sample, work.logits[1], p_r);
+  if (s == status::ok)
+    s = detail::next_row(t, l, processor, work.options.sample, work.logits[0], p_l);
+  if (s == status::ok)
+    s = detail::next_row(t, r, processor, work.options.sample, work.logits[1], p_r);
   result.why = s;
   if (s != status::ok) return result;
 
@@ -102,39 +107,65 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   return result;
 }
 
+template <class Weights>
+struct check_weights {
+  static constexpr bool fits =
+      std::convertible_to<const Weights&, site_weights> ||
+      std::is_invocable_r_v<site_weights, const Weights&, std::span<const token_id>>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: after the models come the weights: site_weights, or a function that "
+                  "gives them for a text (docs/two-sites.md)");
+  }
+};
+template <class Drafts, class R>
+struct check_drafts {
+  static constexpr bool fits = requires(Drafts drafts, const processed_row<value_type_of<R>>& row,
+                                        std::span<double> scratch) {
+    { drafts.draw(side::l, row, std::uint32_t(), scratch) } -> std::same_as<token_id>;
+  };
+  static void say() {
+    static_assert(fits,
+                  "specagg: after the weights come the drafts, not const: "
+                  "sites::independent_drafts or sites::shared_drafts (docs/two-sites.md)");
+  }
+};
 }  // namespace detail
 
 // Emits tokens of the law pi = eta^l p^l + eta^r p^r. Runs rounds as decode_rounds does, one token
 // in each.
-//   dragon_options options;
-//   dragon_workspace<float> work(vocab_size, options);
-//   dragon_decode(text, 64, device, cloud, weigh_sites(h_l, h_r), drafts, options, work)
+//   dragon_workspace<float> work(vocab_size, dragon_options{});
+//   dragon_decode(text, 64, device, cloud, weigh_sites(h_l, h_r), drafts, work)
 //   l, r     the models of the two sites; they may have seen any prefix of the text. A site with
 //            documents is a site_source (documents.hpp)
 //   weights  site_weights, or a function that gives them for the text so far. It is called after
 //            both rows were computed: [&](auto&&) { return weigh_sites(l.h(), r.h()); }
 //   drafts   sites::independent_drafts or sites::shared_drafts: how drafts are drawn, and how two
 //            become one token
-// after_round(result, workspace) is called after each round; the workspace has both rows. In the
+// By name it takes a processor, accept and after_round; the workspace has both rows. In the
 // emissions, origin::accepted marks a token that a site drafted; log_p is the one under p^r. If a
 // model fails (a status or an exception), or the weights are no law (NaN, negative, of another sum
 // than 1: undefined_target), the text has the tokens before, and the next call draws the same
 // drafts and goes on.
-template <LogitSource L, LogitSource R, class Weights, class Drafts,
-          Processor<typename R::value_type> P = no_processor, class Accept = accept_all,
-          class AfterRound = ignore_round>
-  requires std::same_as<typename L::value_type, typename R::value_type>
-status dragon_decode(text& t, std::size_t most, L& l, R& r, const Weights& weights, Drafts& drafts,
-                     const dragon_options& options, dragon_workspace<typename R::value_type>& work,
-                     P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
-  const auto round = [&](std::size_t) {
-    const dragon_result result =
-        detail::dragon_round(t, l, r, weights, drafts, options, work, processor);
-    detail::tell(after_round, result, work);
-    return result;
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };
-  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+template <class Text, class Most, class L, class R, class Weights, class Drafts, class W,
+          class... Given>
+status dragon_decode(Text&& t, Most most, L&& l, R&& r, const Weights& weights, Drafts&& drafts,
+                     W&& work, Given&&... given) {
+  using names = detail::names<with::processor, with::accept, with::after_round>;
+  using misfit = typename detail::first_misfit<
+      detail::check_text<Text, Most>, detail::check_model<L>, detail::check_model<R>,
+      detail::check_one_value_type<L, R>, detail::check_weights<Weights>,
+      detail::check_drafts<Drafts, R>, detail::check_workspace<W, dragon_workspace, R>,
+      detail::check_given<names, dragon_result, W, R, Given...>>::type;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto round = [&](std::size_t) {
+      return detail::dragon_round(t, l, r, weights, drafts, work, processor);
+    };
+    const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
 }
 
 SPECAGG_END

@@ -36,30 +36,30 @@ std::vector<way> ways(double temperature, bool quick) {
     return [options, decode](text& t, std::size_t n, std::vector<meter>& m, random_streams& r,
                              decoded&) {
       cascade_workspace<float> work(m[0].vocab_size(), options);
-      return decode(t, n, m[0], m[1], r, options, work);
+      return decode(t, n, m[0], m[1], r, work);
     };
   };
   for (const double alpha : {0.3, 0.5, 0.7})
     all.push_back({"sequence", "chow", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
-                                              random_streams& r, const auto& o, auto& work) {
-                       return sequence_decode(t, n, q, p, alpha, r, o, work);
+                                              random_streams& r, auto& work) {
+                       return sequence_decode(t, n, q, p, alpha, r, work);
                      };
                      return run(rest...);
                    })});
   for (const double alpha : {0.2, 0.4, 0.6, 0.8})
     all.push_back({"sequential", "chow", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
-                                              random_streams& r, const auto& o, auto& work) {
-                       return sequential_decode(t, n, q, p, chow{alpha}, r, o, work);
+                                              random_streams& r, auto& work) {
+                       return sequential_decode(t, n, q, p, chow{alpha}, r, work);
                      };
                      return run(rest...);
                    })});
   for (const double alpha : {-0.2, 0.0, 0.2, 0.4})
     all.push_back({"oracle", "diff", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
-                                              random_streams& r, const auto& o, auto& work) {
-                       return oracle_decode(t, n, q, p, diff{alpha}, r, o, work);
+                                              random_streams& r, auto& work) {
+                       return oracle_decode(t, n, q, p, diff{alpha}, r, work);
                      };
                      return run(rest...);
                    })});

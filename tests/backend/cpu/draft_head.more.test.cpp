@@ -297,21 +297,19 @@ TEST_CASE(
     specagg::text t{buffer, prompt.size()};
     REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
     mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-    drafting_workspace<float, mapped_row<float>> work(h.target.vocab_size(), {.gamma = gamma});
+    drafting_workspace<float, mapped_row<float>> work(
+        h.target.vocab_size(), {.gamma = gamma, .sample = {.temperature = 0}});
     random_streams chooser(1);
-    no_processor none;
-    REQUIRE(speculative_decode(
-                t, 200, drafter, h.target, lossless{}, chooser,
-                {.gamma = gamma, .sample = {.temperature = 0}}, work, none,
-                [&](const emission& e) {
-                  log_p.push_back(e.log_p);
-                  return true;
-                },
-                [&](const auto& r, const auto&) {
-                  drafted += r.drafted;
-                  accepted += r.accepted;
-                },
-                verifier) == status::ok);
+    REQUIRE(speculative_decode(t, 200, drafter, h.target, lossless{}, chooser, work,
+                               with::accept{[&](const emission& e) {
+                                 log_p.push_back(e.log_p);
+                                 return true;
+                               }},
+                               with::after_round{[&](const auto& r, const auto&) {
+                                 drafted += r.drafted;
+                                 accepted += r.accepted;
+                               }},
+                               with::verifier{verifier}) == status::ok);
     return buffer;
   };
   std::size_t drafted = 0, accepted = 0, nothing = 0;
@@ -342,14 +340,15 @@ TEST_CASE(
     specagg::text t{buffer, prompt.size()};
     REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
     mapped_source mapped(h.source, h.head.weights().map);
-    tree_workspace<float> work(h.target.vocab_size(), {.shape = shape});
+    tree_workspace<float> work(
+        h.target.vocab_size(),
+        tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}});
     random_streams chooser(1);
     no_processor none_;
-    REQUIRE(tree_decode(
-                t, 120, mapped, h.target, lossless{}, chooser,
-                tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}},
-                work, none_, [](const emission&) { return true; },
-                [&](const tree_result& r, const auto&) { accepted += r.accepted; }) == status::ok);
+    REQUIRE(tree_decode(t, 120, mapped, h.target, lossless{}, chooser, work,
+                        with::after_round{[&](const tree_result& r, const auto&) {
+                          accepted += r.accepted;
+                        }}) == status::ok);
     return buffer;
   };
   const auto expected = decode(none);
@@ -372,14 +371,14 @@ TEST_CASE(
   const std::size_t V = h.target.vocab_size();
   REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
   mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-  drafting_workspace<float, mapped_row<float>> work(V, {.gamma = gamma});
+  drafting_workspace<float, mapped_row<float>> work(V,
+                                                    {.gamma = gamma, .sample = {.temperature = 0}});
   random_streams chooser(1);
-  no_processor none;
   std::size_t drafted_tokens = 0, others = 0;
   while (t.size < buffer.size()) {
     const std::size_t start = t.size;
-    const auto r = speculative_round(t, buffer.size() - start, drafter, h.target, policy, chooser,
-                                     {.gamma = gamma, .sample = {.temperature = 0}}, work, none);
+    const auto r =
+        speculative_round(t, buffer.size() - start, drafter, h.target, policy, chooser, work);
     REQUIRE(r.why == status::ok);
     for (std::size_t i = start; i < t.size; ++i) {
       // q: the target has read all but the last token before the round; p: all before token i.

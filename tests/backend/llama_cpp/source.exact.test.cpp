@@ -125,22 +125,19 @@ TEST_CASE(
       std::vector<token_id> buffer(prompt);
       buffer.resize(prompt.size() + most + gamma);
       text t{buffer, prompt.size()};
-      speculative_workspace<float> work(V, {.gamma = gamma});
+      speculative_workspace<float> work(V, {.gamma = gamma, .sample = {.temperature = 0}});
       random_streams random(seed);
-      no_processor none;
       std::size_t accepted = 0, wrong = 0;
       const status why = speculative_decode(
-          t, most, draft.source, s, lossless{}, random,
-          {.gamma = gamma, .sample = {.temperature = 0}}, work, none,
-          [](const emission&) { return true; },
-          [&](const speculative_result& r, const auto& w) {
+          t, most, draft.source, s, lossless{}, random, work,
+          with::after_round{[&](const speculative_result& r, const auto& w) {
             accepted += r.accepted;
             for (std::size_t i = 0; i < r.emitted; ++i) {
               const auto given = row(std::span<const float>(w.target_logits), i, V);
               wrong += token_id(std::max_element(given.begin(), given.end()) - given.begin()) !=
                        w.emissions[i].token;
             }
-          });
+          }});
       REQUIRE(why == status::ok);
       CHECK(std::equal(alone.begin(), alone.end(), buffer.begin()));
       CHECK(wrong == 0);

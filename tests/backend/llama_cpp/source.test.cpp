@@ -240,17 +240,17 @@ TEST_CASE(
   buffer.resize(64);
   text t{buffer, 3};
   lookup_drafter<float> drafts(V, 64, nullptr, 1);
-  drafting_workspace<float, lookup_drafter<float>::row_type> work(V, {.gamma = 3});
+  drafting_workspace<float, lookup_drafter<float>::row_type> work(
+      V, {.gamma = 3, .sample = {.temperature = 0}});
   random_streams random(1);
-  no_processor none;
   std::size_t emitted = 0, accepted = 0, drafted = 0;
-  const status why = speculative_decode(
-      t, 20, drafts, s, lossless{}, random, {.gamma = 3, .sample = {.temperature = 0}}, work, none,
-      [&](const emission&) { return ++emitted < 20; },
-      [&](const speculative_result& r, const auto&) {
-        accepted += r.accepted;
-        drafted += r.drafted;
-      });
+  const status why =
+      speculative_decode(t, 20, drafts, s, lossless{}, random, work,
+                         with::accept{[&](const emission&) { return ++emitted < 20; }},
+                         with::after_round{[&](const speculative_result& r, const auto&) {
+                           accepted += r.accepted;
+                           drafted += r.drafted;
+                         }});
   CHECK(why == status::ok);
   CHECK(drafted > accepted);  // so the target had to go back
   CHECK(std::vector<token_id>(buffer.begin(), buffer.begin() + 23) == alone);

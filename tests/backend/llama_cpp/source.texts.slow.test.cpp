@@ -56,14 +56,12 @@ TEST_CASE(
     buffer.resize(prompt.size() + most + gamma);
     text t{buffer, prompt.size()};
     lookup_drafter<float> drafts(V, buffer.size());
-    drafting_workspace<float, lookup_drafter<float>::row_type> work(V, {.gamma = gamma});
+    drafting_workspace<float, lookup_drafter<float>::row_type> work(
+        V, {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text});
     random_streams random(1);
-    no_processor none;
     const status why = speculative_decode(
-        t, most, drafts, s, lossless{}, random,
-        {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text}, work, none,
-        [](const emission&) { return true; },
-        [&](const speculative_result& r, const auto& w) {
+        t, most, drafts, s, lossless{}, random, work,
+        with::after_round{[&](const speculative_result& r, const auto& w) {
           drafted += r.drafted;
           accepted += r.accepted;
           emitted += r.emitted;
@@ -72,7 +70,7 @@ TEST_CASE(
             wrong += token_id(std::max_element(row.begin(), row.end()) - row.begin()) !=
                      w.emissions[i].token;
           }
-        });
+        }});
     REQUIRE(why == status::ok);
     const bool same =
         t.size == alone.size() && std::equal(alone.begin(), alone.end(), buffer.begin());

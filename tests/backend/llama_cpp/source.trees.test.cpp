@@ -224,15 +224,13 @@ TEST_CASE(
   const std::vector<token_id> prompt = {1, 1000, 1001, 1002};
   std::copy(prompt.begin(), prompt.end(), buffer.begin());
   text t{buffer, prompt.size()};
-  tree_workspace<float> work(V, {.shape = shape});
+  tree_workspace<float> work(
+      V, {.shape = shape, .propose = proposal::top, .sample = {.temperature = 0}});
   random_streams random(3);
-  no_processor none;
   std::size_t rounds = 0, emitted = 0, checked = 0;
   while (emitted < 60) {
     const auto r =
-        tree_round(t, 60 - emitted, draft.source, target.source, lossless{}, random,
-                   {.shape = shape, .propose = proposal::top, .sample = {.temperature = 0}}, work,
-                   none, traversal{});
+        tree_round(t, 60 - emitted, draft.source, target.source, lossless{}, random, work);
     REQUIRE(r.why == status::ok);
     // work.target_logits: by node; the nodes on the path follow from the tokens.
     std::uint32_t at = 0;

@@ -50,12 +50,10 @@ ended by_turns(const Policy& policy, std::size_t dead_end = 1000) {
   models[0].nan_at = dead_end;
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
-  collaborative_workspace<double, N> work(vocabulary, {.gamma = gamma});
+  collaborative_workspace<double, N> work(vocabulary, {gamma});
   random_streams chooser(3);
-  no_processor none;
   const auto decode = [&](auto&... m) {
-    return collaborative_decode(t, 6, std::tie(m...), policy, chooser, {gamma}, work, none,
-                                keep_all, no_watch);
+    return collaborative_decode(t, 6, std::tie(m...), policy, chooser, work);
   };
   const status why = std::apply(decode, models);
   return {why, t.size - 1};
@@ -67,8 +65,7 @@ ended by_oracle(const Policy& policy) {
   text t{buffer, 1};
   cascade_workspace<double> work(vocabulary, {});
   random_streams chooser(3);
-  no_processor none;
-  const status why = oracle_decode(t, 6, q, p, policy, chooser, {}, work, none, keep_all);
+  const status why = oracle_decode(t, 6, q, p, policy, chooser, work);
   return {why, t.size - 1};
 }
 template <class Policy>
@@ -79,10 +76,9 @@ ended by_raw_logits(const Policy& policy) {
   speculative_workspace<double> work(vocabulary, {.gamma = 2});
   std::vector<double> memory(vocabulary);
   random_streams chooser(3);
-  no_processor none;
   const raw_logits_verifier verifier{token_verifier(), std::span(memory), sampling()};
-  const status why = speculative_decode(t, 6, q, p, raw_logits{policy}, chooser, {.gamma = 2}, work,
-                                        none, keep_all, no_watch, verifier);
+  const status why =
+      speculative_decode(t, 6, q, p, raw_logits{policy}, chooser, work, with::verifier{verifier});
   return {why, t.size - 1};
 }
 

@@ -14,7 +14,7 @@ SPECAGG_BEGIN
 // gamma[k]: the tokens that model k drafts in a turn. Model 0 begins, so it should be the one with
 // the largest gamma, and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is
 // speculative decoding without a bonus token. proposed: the most tokens that a drafter proposes in
-// a turn. The workspace is made from the same options.
+// a turn. The workspace is made with them.
 template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
@@ -25,14 +25,16 @@ struct collaborative_options {
   std::size_t most_drafted() const { return std::accumulate(gamma.begin(), gamma.end(), proposed); }
 };
 
-// All memory that a turn needs, allocated once, and the drafts that are kept between turns. The
-// cached tokens are in the text's buffer, after the text. Their number never exceeds L = the sum of
-// the gammas and `proposed`: a model drafts only when all of its own drafts are decided, a drafter
-// only when all drafts are. Between turns it belongs to one text (collaborative_turn), and after a
-// call that failed, too. T: the type of the models' logits, R: the drafter's row_type.
+// All memory that a turn needs, allocated once; the options; and the drafts that are kept between
+// turns. The options may be changed between turns, but not to more drafts. The cached tokens are in
+// the text's buffer, after the text. Their number never exceeds L = the sum of the gammas and
+// `proposed`: a model drafts only when all of its own drafts are decided, a drafter only when all
+// drafts are. Between turns it belongs to one text (collaborative_turn), and after a call that
+// failed, too. T: the type of the models' logits, R: the drafter's row_type.
 template <class T, std::size_t N, Row R = one_hot_row<T>>
 struct collaborative_workspace {
-  std::size_t vocabulary, longest;  // longest: L
+  collaborative_options<N> options;
+  std::size_t vocabulary, longest;  // longest: L, that there is memory for
   std::vector<T> logits = std::vector<T>(N * (longest + 1) * vocabulary);
   std::vector<processed_row<T>> rows = std::vector<processed_row<T>>(N * (longest + 1));
   std::vector<emission> emissions = std::vector<emission>(longest + 1);
@@ -48,10 +50,10 @@ struct collaborative_workspace {
   // abandon() found a text of left_at tokens, and drafts up to left_to
   std::size_t left_at = 0, left_to = 0;
 
-  collaborative_workspace(std::size_t vocab_size, const collaborative_options<N>& options)
-      : vocabulary(vocab_size), longest(options.most_drafted()), proposals(options.proposed) {}
-  // Whether its memory is enough for turns with these options.
-  bool holds(const collaborative_options<N>& options) const {
+  collaborative_workspace(std::size_t vocab_size, const collaborative_options<N>& of)
+      : options(of), vocabulary(vocab_size), longest(of.most_drafted()), proposals(of.proposed) {}
+  // Whether its memory is enough for turns with its options.
+  bool holds_turns() const {
     std::size_t left = longest;
     for (const std::size_t g : options.gamma) {
       if (g > left) return false;

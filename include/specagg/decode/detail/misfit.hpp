@@ -1,43 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decoder says of arguments that do not fit (detail/misfit.hpp). Beside each stands an
-// overload that takes anything; it is chosen only where a check here fails.
+// What a decoder says of an argument that does not fit (detail/misfit.hpp). The types of arguments
+// are those of forwarding references.
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <tuple>
 #include <type_traits>
 
+#include <specagg/decode/with.hpp>
+#include <specagg/detail/misfit.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/logit_source.hpp>
-#include <specagg/detail/misfit.hpp>
 #include <specagg/policy/policy.hpp>
-#include <specagg/rows/process.hpp>
 #include <specagg/random.hpp>
+#include <specagg/rows/process.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 namespace detail {
 
-// A parameter that takes anything, also in braces.
-struct anything {
-  template <class... X>
-  anything(const X&...) {}
-};
+// Says what does not fit; what is returned is not used.
+template <class Result, class Misfit>
+Result refuse() {
+  Misfit::say();
+  return {};
+}
 
-template <class Text>
+// X is an object with a name, is not const, and is a Base.
+template <class X, class Base>
+concept object_of = std::is_lvalue_reference_v<X> && !std::is_const_v<std::remove_reference_t<X>> &&
+                    std::derived_from<std::remove_reference_t<X>, Base>;
+template <class X>
+using value_type_of = typename std::remove_reference_t<X>::value_type;
+
+template <class Text, class Most>
 struct check_text {
-  static constexpr bool fits = std::derived_from<std::remove_cvref_t<Text>, text>;
+  static constexpr bool fits = object_of<Text, text> && std::convertible_to<Most, std::size_t>;
   static void say() {
     static_assert(fits,
-                  "specagg: a decoder takes a text, the most tokens, the models, policy, chooser, "
-                  "options, workspace, in this order (docs/decoders.md)");
+                  "specagg: a decoder takes a text, the most tokens, the models, policy, random, "
+                  "workspace, in this order (docs/decoders.md)");
   }
 };
 template <class M>
 struct check_model {
-  static constexpr bool fits = LogitSource<M>;
+  static constexpr bool fits = LogitSource<std::remove_reference_t<M>>;
   static void say() {
-    static_assert(LogitSource<M>,
+    static_assert(fits,
                   "specagg: this is no LogitSource: a member is missing, or returns another type "
                   "(docs/decoders.md#a-model-of-your-own)");
   }
@@ -45,107 +55,109 @@ struct check_model {
 // Proposes: D is a drafter that this decoder takes in the place of a model.
 template <class D, bool Proposes>
 struct check_drafter {
-  static constexpr bool fits = Proposes || LogitSource<D>;
+  static constexpr bool fits = Proposes || LogitSource<std::remove_reference_t<D>>;
   static void say() {
-    static_assert(Proposes || LogitSource<D>,
+    static_assert(fits,
                   "specagg: this is neither a LogitSource nor a Drafter: a member is missing, or "
                   "returns another type (docs/decoders.md, docs/drafters.md)");
   }
 };
-template <class D, class M>
-struct check_models {
-  static constexpr bool fits = !LogitSource<D>;
-  static void say() {}
-};
-template <LogitSource D, LogitSource M>
-struct check_models<D, M> {
-  static constexpr bool fits = std::same_as<typename D::value_type, typename M::value_type>;
+// Of two models; Rows: or of the rows of a drafter.
+template <class D, class M, bool Rows = false>
+struct check_one_value_type {
+  static constexpr bool fits = [] {
+    if constexpr (LogitSource<std::remove_reference_t<D>>)
+      return std::same_as<value_type_of<D>, value_type_of<M>>;
+    else if constexpr (Rows)
+      return std::same_as<value_type_of<typename std::remove_reference_t<D>::row_type>,
+                          value_type_of<processed_row<value_type_of<M>>>>;
+    else return true;
+  }();
   static void say() {
     static_assert(fits,
-                  "specagg: the models must have one value_type, all float or all double "
-                  "(docs/decoders.md#a-model-of-your-own)");
+                  "specagg: the models, and the rows of a drafter, must have one value_type, all "
+                  "float or all double (docs/decoders.md#a-model-of-your-own)");
   }
 };
 template <class C>
 struct check_chooser {
-  static constexpr bool fits = Chooser<C>;
+  static constexpr bool fits = Chooser<std::remove_reference_t<C>>;
   static void say() {
-    static_assert(Chooser<C>,
+    static_assert(fits,
                   "specagg: this is no Chooser: after the policy comes a random_streams, or your "
                   "own with coin() and draw() (docs/decoders.md)");
   }
 };
+template <bool Fits>
+struct check_is_workspace {
+  static constexpr bool fits = Fits;
+  static void say() {
+    static_assert(fits,
+                  "specagg: here comes the workspace of this decoder, not const, of the models' "
+                  "value_type and number, made with the options: speculative_workspace<float> "
+                  "work(vocab_size, options), tree_workspace<float>, cascade_workspace<float>, "
+                  "collaborative_workspace<float, 2> (docs/decoders.md)");
+  }
+};
+template <class W, template <class> class Workspace, class M>
+struct check_workspace : check_is_workspace<object_of<W, Workspace<value_type_of<M>>>> {};
+
+template <class Names, class... Given>
+struct check_names {
+  static constexpr bool fits = (Names::template take<std::remove_cvref_t<Given>> && ...);
+  static void say() {
+    static_assert(fits,
+                  "specagg: after the workspace everything is given by its name, as "
+                  "with::processor{p}, with::accept{f}; here is something without a name, or by "
+                  "one that this decoder does not take (docs/decoders.md)");
+  }
+};
+template <class Names, class... Given>
+struct check_no_name_twice {
+  static constexpr bool fits = Names::template no_two<std::remove_cvref_t<Given>...>;
+  static void say() {
+    static_assert(fits, "specagg: two arguments are given by one name (docs/decoders.md)");
+  }
+};
 template <class P, class M>
 struct check_processor {
-  static constexpr bool fits = Processor<P, typename M::value_type>;
-  static void say() {
-    static_assert(Processor<P, typename M::value_type>,
-                  "specagg: this is no Processor: after the workspace come processor, accept, "
-                  "after_round; give {} for what you leave out (docs/decoders.md)");
-  }
-};
-
-template <class W, template <class> class Work, class M>
-struct check_workspace {
-  static constexpr bool fits =
-      std::derived_from<std::remove_cvref_t<W>, Work<typename std::remove_cvref_t<M>::value_type>>;
+  static constexpr bool fits = Processor<P, value_type_of<M>>;
   static void say() {
     static_assert(fits,
-                  "specagg: after the options comes the workspace of this decoder, of the models' "
-                  "value_type: speculative_workspace<float>, tree_workspace<float>, "
-                  "cascade_workspace<float> (docs/decoders.md)");
+                  "specagg: this is no Processor: with::processor{p} takes an object with push(), "
+                  "pop() and apply() (rows/process.hpp, docs/decoders.md)");
   }
 };
-template <class Policy>
-struct check_decides_by_draft {
-  static constexpr bool fits = decides_by_draft<std::remove_cvref_t<Policy>>;
+template <class Accept>
+struct check_accept {
+  static constexpr bool fits = std::is_invocable_r_v<bool, Accept&, const emission&>;
   static void say() {
     static_assert(fits,
-                  "specagg: sequential_decode decides before the target is called, so its policy "
-                  "reads q alone: chow, chow_log, or your own that declares decides_by_draft "
+                  "specagg: accept is a function of an emission, and returns whether the text goes "
+                  "on (docs/decoders.md)");
+  }
+};
+template <class After, class Result, class W>
+struct check_after_round {
+  static constexpr bool fits = std::is_invocable_v<After&, const Result&, W&>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: after_round is a function of a round's result and the workspace "
                   "(docs/decoders.md)");
   }
 };
-template <class C>
-struct check_no_chooser {
-  static constexpr bool fits = !Chooser<C>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: bild_decode is greedy and takes no chooser: after the thresholds come "
-                  "options and workspace (docs/decoders.md)");
-  }
-};
 
-// Of a decoder with two models, none of them const. More: checks of its own.
-template <class Text, class D, class M, class C, class P, bool Proposes, class... More>
-using misfit_of_two =
-    typename first_misfit<check_text<Text>, check_drafter<std::remove_reference_t<D>, Proposes>,
-                          check_model<std::remove_reference_t<M>>,
-                          check_models<std::remove_reference_t<D>, std::remove_reference_t<M>>,
-                          check_chooser<std::remove_reference_t<C>>,
-                          check_processor<std::remove_reference_t<P>, std::remove_reference_t<M>>,
-                          More...>::type;
-
-// Of one with n models.
-template <class Models>
-struct check_tie {
-  static constexpr bool fits = std::is_void_v<Models>;  // never
-  static void say() {
-    static_assert(fits, "specagg: give the models as std::tie(q, p) (docs/decoders.md)");
-  }
+// What is given by name to a decoder that takes these names. A check, too; M: a model.
+template <class Names, class Result, class W, class M, class... Given>
+struct check_given {
+  using misfit = typename first_misfit<
+      check_names<Names, Given...>, check_no_name_twice<Names, Given...>,
+      check_processor<type_by_name<with::processor, no_processor, Given...>, M>,
+      check_accept<type_by_name<with::accept, accept_all, Given...>>,
+      check_after_round<type_by_name<with::after_round, ignore_round, Given...>, Result, W>>::type;
+  static constexpr bool fits = !Misfit<misfit>;
+  static void say() { misfit::say(); }
 };
-template <class Text, class Models, class C, class P, class... More>
-struct all_fit : first_misfit<check_text<Text>, check_tie<Models>> {};
-template <class Text, class First, class... M, class C, class P, class... More>
-  requires(sizeof...(M) > 0)
-struct all_fit<Text, std::tuple<First&, M&...>, C, P, More...>
-    : first_misfit<check_text<Text>, check_model<First>, check_model<M>...,
-                   check_models<First, M>..., check_chooser<C>, check_processor<P, First>,
-                   More...> {};
-template <class Text, class Models, class C, class P, class... More>
-using misfit_of_all =
-    typename all_fit<Text, std::remove_cvref_t<Models>, std::remove_reference_t<C>,
-                     std::remove_reference_t<P>, More...>::type;
 
 }  // namespace detail
 SPECAGG_END

@@ -22,9 +22,9 @@ constexpr std::size_t tree_size(std::span<const std::size_t> shape) {
   return nodes;
 }
 
-// Of tree_decode (decode/tree.hpp), and of the workspace that is made for it.
+// What the workspace of tree_decode (decode/tree.hpp) is made with.
 struct tree_options {
-  // children of every node at depth 0, 1, ...; the memory must outlive the options
+  // children of every node at depth 0, 1, ...; must outlive the options and the workspace
   std::span<const std::size_t> shape = {};
   proposal propose = proposal::greedy;
   sampling sample = {};  // for draft and target
@@ -34,12 +34,14 @@ struct tree_options {
   std::size_t nodes() const { return std::min(specagg::tree_size(shape), most_nodes); }
 };
 
-// All memory that a round needs, allocated once, for trees as large as those of the options. T: the
-// type of the logits. Nothing in it is kept for the next round; any text may use it then.
+// All memory that a round needs, allocated once, for trees as large as those of the options; and
+// the options. These may be changed between rounds, but for larger trees. No more is kept for the
+// next round; any text may use it then. T: the type of the logits.
 template <class T>
 struct tree_workspace {
   using row = processed_row<T>;
-  std::size_t vocabulary, nodes, depth;
+  tree_options options;
+  std::size_t vocabulary, nodes, depth;  // nodes, depth: that there is memory for
   // By node; 0 is the text.
   std::vector<T> draft_logits, target_logits = std::vector<T>((nodes + 1) * vocabulary);
   std::vector<row> draft_rows = std::vector<row>(nodes + 1), target_rows = draft_rows;
@@ -63,8 +65,9 @@ struct tree_workspace {
 
   // If the tree has more nodes than memory can be counted for, it is made for none: rounds are
   // refused. by_model: a model drafts; else its rows take no memory.
-  tree_workspace(std::size_t vocab_size, const tree_options& options, bool by_model = true)
-      : vocabulary(vocab_size),
+  tree_workspace(std::size_t vocab_size, const tree_options& of, bool by_model = true)
+      : options(of),
+        vocabulary(vocab_size),
         nodes(options.nodes() < (std::size_t(1) << 48) / (vocabulary + 1) ? options.nodes() : 0),
         depth(options.shape.size()),
         draft_logits(by_model ? (nodes + 1) * vocabulary : 0) {}

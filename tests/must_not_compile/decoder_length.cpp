@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: this is no DraftLength
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/decoders.hpp>
+
+using namespace specagg;
+
+struct always {  // has not all members
+  void begin() {}
+  bool another(std::size_t) const { return true; }
+};
+
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work);
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
+  random_streams random(1);
+#ifdef SPECAGG_BROKEN
+  return speculative_decode(t, 9, q, q, lossless{}, random, work, with::length{always{}});
+#else
+  return speculative_decode(t, 9, q, q, lossless{}, random, work,
+                            with::length{fixed_draft_length{}});
+#endif
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: after the workspace everything is given by its name, as with::processor
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/decoders.hpp>
+
+using namespace specagg;
+
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work);
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
+  random_streams random(1);
+#ifdef SPECAGG_BROKEN
+  const auto accept = [](const emission& e) { return e.token != 3; };
+  return speculative_decode(t, 9, q, q, lossless{}, random, work, accept);
+#else
+  const auto accept = [](const emission& e) { return e.token != 3; };
+  return speculative_decode(t, 9, q, q, lossless{}, random, work, with::accept{accept});
+#endif
+}

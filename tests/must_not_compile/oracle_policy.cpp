@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: a policy is a struct with a member `template.*docs/write-your-own-policy.md
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/decoders.hpp>
+
+using namespace specagg;
+
+status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work);
+status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work) {
+  random_streams random(1);
+#ifdef SPECAGG_BROKEN
+  return oracle_decode(t, 9, q, q, 0.3, random, work);
+#else
+  return oracle_decode(t, 9, q, q, opt{0.3}, random, work);
+#endif
+}
