@@ -16,7 +16,7 @@ struct scripted_round {
   struct outcome {
     int drafted = 0;
     status why = status::ok, draft_why = status::ok;
-  } result = {};
+  } made = {};
   status begins = status::ok, drafts = status::ok, scores = status::ok, verifies = status::ok;
   char throws_in = 0;
   std::string ran = {};
@@ -25,11 +25,14 @@ struct scripted_round {
     ran += part;
     if (part == throws_in) throw std::runtime_error("thrown");
   }
-  status begin() const { return begins; }
-  void draft() {
+  const outcome& result() const { return made; }
+  bool runs() const { return made.why == status::ok; }
+  void begin() { made.why = begins; }
+  status draft() {
     run('d');
-    result.drafted = 3;
-    result.draft_why = drafts;
+    made.drafted = 3;
+    made.draft_why = drafts;
+    return drafts == status::stopped ? drafts : status::ok;
   }
   status score() {
     run('s');
@@ -38,9 +41,13 @@ struct scripted_round {
   void verify() { run('v'); }
   void commit() {
     run('c');
-    result.why = verifies;
+    made.why = verifies;
   }
   void roll_back() { ran += 'r'; }
+  void fail(status why) {
+    roll_back();
+    made = {.why = why, .draft_why = made.draft_why};
+  }
 };
 
 }  // namespace
@@ -66,6 +73,18 @@ TEST_CASE("a round that cannot begin does nothing. One that fails is rolled back
   CHECK(failed.ran == "dsr");
   CHECK((result.why == status::context_full && result.draft_why == status::no_draft));
   CHECK(result.drafted == 0);
+}
+TEST_CASE(
+    "of rounds that run together each fails alone, and all are rolled back where one throws") {
+  std::array<scripted_round, 3> rounds;
+  rounds[1].scores = status::context_full;
+  detail::run_rounds(std::span<scripted_round>(rounds), detail::in_turn());
+  CHECK((rounds[0].ran == "dsvc" && rounds[1].ran == "dsr" && rounds[2].ran == "dsvc"));
+  std::array<scripted_round, 2> thrown;
+  thrown[1].throws_in = 's';
+  CHECK_THROWS_AS(detail::run_rounds(std::span<scripted_round>(thrown), detail::in_turn()),
+                  std::runtime_error);
+  CHECK((thrown[0].ran == "dsr" && thrown[1].ran == "dsr"));
 }
 TEST_CASE("a round that throws is rolled back, whichever part it was in") {
   for (const char part : {'d', 's', 'v', 'c'}) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/detail/drafting_workspace.hpp>
 #include <specagg/decode/speculative.hpp>
 
 #include <algorithm>

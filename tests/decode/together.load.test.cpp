@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exact law of two texts that share rounds and a budget of drafted tokens: what one text drafts
 // depends on the other's rows and tokens.
+#include <specagg/decode/detail/speculation.hpp>
 #include <specagg/decode/together.hpp>
 
 #include <array>
@@ -43,15 +44,15 @@ struct curious {
   void begin(std::size_t) {}
   template <class Text>
   static bool last_is_odd(const Text& t) {
-    return t.t.tokens[t.t.size - 1] == 1;
+    return t.tokens().back() == 1;
   }
   template <class Text>
   void ask(std::span<Text> texts) {
     ++asked;
     if (texts.size() < 2) return;
     for (std::size_t i = 0; i < 2; ++i) {
-      if (texts[i].result.drafted == 0) texts[i].drafts &= !odd[i] || last_is_odd(texts[1 - i]);
-      else odd[i] = last_is_odd(texts[i]);
+      if (texts[i].result().drafted > 0) odd[i] = last_is_odd(texts[i]);
+      else if (odd[i] && !last_is_odd(texts[1 - i])) texts[i].stop();
     }
   }
   template <class Text>
@@ -59,9 +60,10 @@ struct curious {
     if (texts.size() < 2) return;
     std::array<bool, 2> sure = {};
     for (std::size_t i = 0; i < 2; ++i)
-      sure[i] = texts[i].has_row && with_row(texts[i].work.draft_rows[texts[i].result.drafted],
-                                             [](auto& row) { return double(row[0]) > 0.5; });
-    for (std::size_t i = 0; i < 2; ++i) texts[i].drafts &= sure[1 - i] || last_is_odd(texts[1 - i]);
+      if (const auto* row = texts[i].row())
+        sure[i] = with_row(*row, [](auto& one) { return double(one[0]) > 0.5; });
+    for (std::size_t i = 0; i < 2; ++i)
+      if (!sure[1 - i] && !last_is_odd(texts[1 - i])) texts[i].stop();
   }
   void observe(std::size_t) {}
 };

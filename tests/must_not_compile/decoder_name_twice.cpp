@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: two arguments are given by one name
+// EXPECT: specagg: after the workspace everything is given by its name, .*one name twice
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 

@@ -17,7 +17,7 @@ namespace {
 // A text that may draft `room` tokens more. Its row is known: the token is emitted with probability
 // `reached`, and those after it are accepted with probability `later`.
 struct drafting {
-  bool drafts = true;
+  bool goes_on = true;
   std::size_t room = 1;
   plan::draft_forecast length = {};
   drafting(double reached, std::size_t left, double later) : room(left) {
@@ -25,13 +25,16 @@ struct drafting {
     length.kept = 1;
     length.mean[0].fill(later);
   }
+  bool drafts() const { return goes_on; }
+  void stop() { goes_on = false; }
   std::size_t left() const { return room; }
+  const plan::draft_forecast& forecast() const { return length; }
 };
 std::vector<bool> taken(draft_load load, std::vector<drafting> texts) {
   load.begin(texts.size());
   load.take(std::span(texts));
   std::vector<bool> all;
-  for (const drafting& t : texts) all.push_back(t.drafts);
+  for (const drafting& t : texts) all.push_back(t.drafts());
   return all;
 }
 call_times line(double base, double slope) { return {{{1, base}, {2, base + slope}}}; }
@@ -121,11 +124,11 @@ TEST_CASE("the budget goes to the most promising tokens, also to later ones of o
   std::vector<drafting> texts(2, {0.5, 9, 0.9});
   three.begin(2);
   three.take(std::span(texts));
-  CHECK((texts[0].drafts && texts[1].drafts));
+  CHECK((texts[0].drafts() && texts[1].drafts()));
   three.take(std::span(texts));
-  CHECK((texts[0].drafts && !texts[1].drafts));
+  CHECK((texts[0].drafts() && !texts[1].drafts()));
   three.take(std::span(texts));
-  CHECK(!texts[0].drafts);
+  CHECK(!texts[0].drafts());
 }
 TEST_CASE("rows of a draft model are asked for where their tokens pay for them") {
   const auto asked = [](draft_load load, std::vector<drafting> texts) {

@@ -97,12 +97,18 @@ struct collaboration {
 
   const collaborative_options<N>& options = work.options;
 
-  collaborative_result result = {};
+  collaborative_result made = {};
   std::size_t limit = 0;     // of the text's size
   std::size_t to_draft = 0;  // after verification
   bool ended = false;        // then nothing is drafted after verification
+  status decided = status::ok;
 
-  status begin() {
+  const collaborative_result& result() const { return made; }
+  bool runs() const { return made.why == status::ok; }
+  void begin() {
+    if (const status s = refused(); s != status::ok) fail(s);
+  }
+  status refused() {
     if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds_turns())
       return status::invalid_parameter;
     limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
@@ -115,6 +121,12 @@ struct collaboration {
   status abandon_drafts() {
     return all(
         [&](auto&... m) { return specagg::abandon(t, t.size, processor, work, drafter, m...); });
+  }
+
+  void roll_back() { (void)abandon_drafts(); }
+  void fail(status why) {
+    roll_back();
+    made.why = why;
   }
 
   // The end of the text and its drafts.
@@ -135,7 +147,7 @@ struct collaboration {
     drafter_at(sent()) = by;
     (void)processor.push(y);
     ++work.cached;
-    ++result.drafted;
+    ++made.drafted;
   }
   // Model k computes the rows of the last `count` positions, up to the first free one.
   status score_more(std::size_t k, std::size_t count) {
@@ -153,7 +165,7 @@ struct collaboration {
   }
 
   // Where no drafts are cached, the drafter proposes, and what was abandoned is drawn again.
-  status propose() {
+  status draft() {
     if (work.cached > 0) return status::ok;
     if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
     if constexpr (may_propose)
@@ -189,14 +201,14 @@ struct collaboration {
       if (y == no_token) break;
       cache(y, N);
     }
-    result.proposed = work.cached;
+    made.proposed = work.cached;
     return status::ok;
   }
 
   // Computes the rows of all cached tokens, and one more. A model's own drafts are decided before
   // its next turn.
   status score() {
-    std::size_t& k = result.model;
+    std::size_t& k = made.model;
     while (k + 1 < N && work.end[k] > t.size) ++k;
     work.begin[k] = t.size;
     if (const status s = score_more(k, work.cached + 1); s != status::ok) return s;
@@ -208,28 +220,29 @@ struct collaboration {
   // Where model 0 has a dead end, pi exists: what the drafter proposed there is dropped, as model 0
   // would have drafted nothing.
   void drop_dead_ends() {
-    for (std::size_t j = 0; j < result.proposed; ++j)
+    for (std::size_t j = 0; j < made.proposed; ++j)
       if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
         for (; work.cached > j; --work.cached) processor.pop();
-        result.proposed = result.drafted = j;
+        made.proposed = made.drafted = j;
         work.end[0] = sent() + 1;
       }
   }
 
   // Decides on the tokens that every model has scored.
-  status verify() {
+  void verify() { decided = decide_all(); }
+  status decide_all() {
     while (work.cached > 0 && t.size < limit && !ended &&
            std::ranges::all_of(work.end, [&](std::size_t end) { return end > t.size; })) {
-      emission& e = work.emissions[result.emitted];
+      emission& e = work.emissions[made.emitted];
       if (const status s = decide(e); s != status::ok) return s;
-      ++result.emitted;
+      ++made.emitted;
       if (e.from == origin::accepted) {
-        ++result.accepted;
+        ++made.accepted;
         ++t.size;
         --work.cached;
         ended = options.end_of_text.contains(e.token);
       } else {
-        result.why = abandon_drafts();
+        made.why = abandon_drafts();
         specagg::append(t, e.token, processor);
         ended = true;
       }
@@ -260,16 +273,20 @@ struct collaboration {
         });
   }
 
-  status draft() {
+  void commit() {
+    if (decided == status::ok && !ended) decided = draft_on();
+    if (decided != status::ok) fail(decided);
+  }
+  status draft_on() {
     for (std::size_t j = 0; j < to_draft && !ends(); ++j) {
-      const std::size_t k = result.model;
+      const std::size_t k = made.model;
       if (j > 0)
         if (const status s = score_more(k, 1); s != status::ok) return s;
       if constexpr (has_final)
         if (k == 1) return write_final();
       processed_row<T>& row = work.row(k, sent());
-      result.draft_why = row.normalise();
-      if (result.draft_why != status::ok) return dead_end();
+      made.draft_why = row.normalise();
+      if (made.draft_why != status::ok) return dead_end();
       cache(draw_draft(row), k);
     }
     return status::ok;
@@ -278,12 +295,12 @@ struct collaboration {
   status dead_end() {
     if (work.cached > 0) return status::ok;
     if constexpr (has_final) {  // model 1 writes alone
-      result.model = 1;
+      made.model = 1;
       work.begin[1] = t.size;
       const status s = score_more(1, 1);
       return s == status::ok ? write_final() : s;
     }
-    return result.draft_why;  // then pi does not exist either
+    return made.draft_why;  // then pi does not exist either
   }
   status write_final() {
     processed_row<T>& row = work.row(1, sent());
@@ -291,13 +308,13 @@ struct collaboration {
     using seen = target_rows<reads_confidence<Policy>, processed_row<T>>;
     const auto rows = detail::seen_by<Policy>(seen(row));
     const auto pi = detail::bind_law(rows, policy);
-    emission& e = work.emissions[result.emitted];
-    e = {.from = origin::bonus, .why = result.draft_why};
+    emission& e = work.emissions[made.emitted];
+    e = {.from = origin::bonus, .why = made.draft_why};
     const status s =
         detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
     if (s != status::ok) return s;
     specagg::append(t, e.token, processor);
-    ++result.emitted;
+    ++made.emitted;
     return s;
   }
 };
@@ -309,20 +326,9 @@ collaborative_result take_turn(text& t, std::size_t most, const std::tuple<M&...
                                collaborative_workspace<T, N, R>& work, Given&... given) {
   auto&& processor = detail::by_name<with::processor, no_processor>(given...);
   auto&& drafter = detail::by_name<with::drafter, no_drafter>(given...);
-  collaboration<T, Policy, C, std::remove_reference_t<decltype(processor)>, R,
-                std::remove_reference_t<decltype(drafter)>, M...>
-      turn{t, most, models, policy, random, processor, work, drafter};
-  const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
-  status s = turn.begin();
-  if (s == status::ok) s = turn.propose();
-  if (s == status::ok) s = turn.score();
-  if (s == status::ok) s = turn.verify();
-  if (s == status::ok && !turn.ended) s = turn.draft();
-  if (s != status::ok) {
-    (void)turn.abandon_drafts();
-    turn.result.why = s;
-  }
-  return turn.result;
+  return detail::run_round(collaboration<T, Policy, C, std::remove_reference_t<decltype(processor)>,
+                                         R, std::remove_reference_t<decltype(drafter)>, M...>{
+      t, most, models, policy, random, processor, work, drafter});
 }
 
 // {q, p} instead of std::tie(q, p).
@@ -380,8 +386,8 @@ struct first_misfit_of_turns<Names, std::tuple<First&, Second&, M&...>, Text, Mo
                    check_one_value_type<M, First>..., check_chooser<C>,
                    check_workspace_of_turns<W, First, 2 + sizeof...(M)>,
                    check_given<Names, collaborative_result, W, First, Given...>,
-                   check_proposer<type_by_name<with::drafter, no_drafter, Given...>,
-                                  type_by_name<with::processor, no_processor, Given...>, W>,
+                   check_proposer<by_name_t<with::drafter, no_drafter, Given...>,
+                                  by_name_t<with::processor, no_processor, Given...>, W>,
                    check_policy_of_turns<Policy, First, 2 + sizeof...(M)>> {};
 template <class Names, class Models, class... A>
 using misfit_of_turns =

@@ -74,31 +74,51 @@ status decode(text& t, std::size_t most, W& work, Round&& round, Cut&& cut, Give
                                 accept);
 }
 
-// Runs the parts of a round in order, and returns round.result. A round that fails (or throws)
-// leaves no trace but its status.
-//   begin()      whether the round can take place. Changes nothing
-//   draft()      drafts, as far as the drafter gives rows; result.draft_why says why not further
-//   score()      the target's rows for the draft
+// One round of each text. A round that fails (or throws) leaves no trace but its status. It has
+//   begin()      whether it can take place
+//   draft()      drafts, as far as the drafter gives rows; returns ok, or why the round ends
+//   score()      the target's rows for the draft; a status
 //   verify()     decides which tokens to emit, and learns from it
 //   commit()     keeps the accepted tokens, appends the others, and writes the result
 //   roll_back()  puts the text and the models back to where the round began
+//   runs()       whether nothing has failed; fail(why): rolls back, and why is the result's
+// parts: draft, score and verify of all of them: in_turn, or together_workspace (together.hpp).
+template <class Round, class Parts>
+void run_rounds(std::span<Round> rounds, Parts&& parts) {
+  const detail::on_exception restore([&] {
+    for (Round& r : rounds) r.roll_back();
+  });
+  for (Round& r : rounds) r.begin();
+  parts.draft(rounds);
+  parts.score(rounds);
+  parts.verify(rounds);
+  for (Round& r : rounds)
+    if (r.runs()) r.commit();
+}
+struct in_turn {
+  template <class Round>
+  void draft(std::span<Round> rounds) {
+    for (Round& r : rounds)
+      if (r.runs())
+        if (const status s = r.draft(); s != status::ok) r.fail(s);
+  }
+  template <class Round>
+  void score(std::span<Round> rounds) {
+    for (Round& r : rounds)
+      if (r.runs())
+        if (const status s = r.score(); s != status::ok) r.fail(s);
+  }
+  template <class Round>
+  void verify(std::span<Round> rounds) {
+    for (Round& r : rounds)
+      if (r.runs()) r.verify();
+  }
+};
+// Of one text; returns its result.
 template <class Round>
 auto run_round(Round&& round) {
-  auto& result = round.result;
-  result.why = round.begin();
-  if (result.why != status::ok) return result;
-  const detail::on_exception restore([&] { round.roll_back(); });
-  round.draft();
-  // If the drafter failed, only the draft has ended, unless its status is `stopped`.
-  result.why = result.draft_why == status::stopped ? status::stopped : round.score();
-  if (result.why != status::ok) {
-    round.roll_back();
-    result = {.why = result.why, .draft_why = result.draft_why};
-    return result;
-  }
-  round.verify();
-  round.commit();
-  return result;
+  detail::run_rounds(std::span(&round, 1), in_turn());
+  return round.result();
 }
 
 // Whether pi depends on the draft's row. Of a policy that is chosen at run time the chosen policy

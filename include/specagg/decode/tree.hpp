@@ -60,7 +60,7 @@ struct tree_speculation {
   const tree_options& options = work.options;
   const std::size_t start = t.size;
   const std::span<const token_id> before = t.tokens.first(start);
-  tree_result result = {};
+  tree_result made = {};
   // It learns only from a round that was verified.
   growing_tree<std::remove_const_t<G>> tree = {learned, work.reached, work.shares};
   tree_reader<D> draft_reader = {drafter};
@@ -70,7 +70,10 @@ struct tree_speculation {
   std::size_t levels = 0, steps = 0;
   tree_verdict decided = {};
 
-  status begin() const {
+  const tree_result& result() const { return made; }
+  bool runs() const { return made.why == status::ok; }
+  void begin() { made.why = refused(); }
+  status refused() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
     if (most == 0 || !specagg::valid(policy) || options.shape.size() > work.depth ||
         options.nodes() > work.nodes ||
@@ -83,10 +86,14 @@ struct tree_speculation {
   void roll_back() {
     (void)specagg::rollback(start - std::min(start, work.depth + 1), drafter, target);
   }
+  void fail(status why) {
+    roll_back();
+    made = {.why = why, .draft_why = made.draft_why};
+  }
 
   // Level by level. The target must have room for all nodes, the text for the longest path and one
   // token.
-  void draft() {
+  status draft() {
     const std::size_t depth =
         std::min({options.shape.size(), most - 1, detail::room(t, target) - start - 1});
     const std::size_t nodes = most_nodes();
@@ -103,7 +110,8 @@ struct tree_speculation {
         if (!ends_text(n)) add_children(n, std::min(options.shape[d], nodes - (end - 1)));
       first = level_end;
     }
-    result.drafted = end - 1;
+    made.drafted = end - 1;
+    return made.draft_why == status::stopped ? status::stopped : status::ok;
   }
   std::size_t most_nodes() const {
     std::size_t nodes = std::size_t(target.capacity()) - start;
@@ -121,16 +129,16 @@ struct tree_speculation {
     if constexpr (by_model) {
       const std::size_t longest = TreeSource<D> ? end - 1 : work.depths[end - 1];
       if (std::size_t(drafter.capacity()) < start + longest)
-        return result.draft_why = status::context_full;
+        return made.draft_why = status::context_full;
       const std::span<T> logits = work.draft_logits;
       std::size_t n = draft_reader.scored;
-      result.draft_why = draft_reader.score(before, work, end, processor, logits);
+      made.draft_why = draft_reader.score(before, work, end, processor, logits);
       ++steps;
       for (; n < draft_reader.scored; ++n)
         work.draft_rows[n] =
             row(logits.subspan(n * work.vocabulary, work.vocabulary), options.sample);
     }
-    return result.draft_why;
+    return made.draft_why;
   }
 
   void add_children(std::size_t n, std::size_t most_children) {
@@ -178,7 +186,7 @@ struct tree_speculation {
     // A policy that reads the draft may need the draft's row after a leaf: one more call.
     const auto q_rows = rows_of(end, [&](std::size_t n) -> const row& {
       if (n >= draft_reader.scored &&
-          (result.draft_why != status::ok || score_drafts() != status::ok))
+          (made.draft_why != status::ok || score_drafts() != status::ok))
         work.draft_rows[n] = row();
       (void)work.draft_rows[n].normalise(reads_confidence<Policy>);
       return work.draft_rows[n];
@@ -197,13 +205,13 @@ struct tree_speculation {
     if constexpr (by_model) followed = draft_reader.keep_path(decided.node, start, work);
     for (std::size_t i = 0; i < decided.emitted; ++i)
       specagg::append(t, work.emissions[i].token, processor);
-    result.accepted = decided.accepted;
-    result.emitted = decided.emitted;
-    result.why = decided.why != status::ok ? decided.why : kept != status::ok ? kept : followed;
+    made.accepted = decided.accepted;
+    made.emitted = decided.emitted;
+    made.why = decided.why != status::ok ? decided.why : kept != status::ok ? kept : followed;
     // If the law needed the row that the draft model did not give, report why it did not.
     if (decided.why != status::ok && decided.node >= draft_reader.scored &&
-        result.draft_why != status::ok && detail::needs_draft(policy))
-      result.why = result.draft_why;
+        made.draft_why != status::ok && detail::needs_draft(policy))
+      made.why = made.draft_why;
     if constexpr (grows) learn();
   }
   void learn() {
@@ -229,15 +237,14 @@ tree_result grow_tree(text& t, std::size_t most, D& draft, M& target, const Poli
           t, most, draft, target, policy, random, processor, work, verifier, growth});
 }
 
-template <class V, class M, class Policy, class C>
+template <class V, class M, class C>
 struct check_tree_verifier {
   using row = processed_row<value_type_of<M>>;
   static constexpr bool fits =
-      requires(const V& verifier, const draft_tree& tree, std::vector<proposal_row<row>>& laws,
-               std::span<row> rows, const Policy& policy, C& random, std::span<emission> out,
+      requires(const V& verifier, const draft_tree& tree, std::span<row> rows, C& random,
                const tree_scratch<typename row::value_type>& scratch) {
         {
-          verifier.verify(tree, laws, rows, rows, policy, random, out, scratch)
+          verifier.verify(tree, rows, rows, rows, 0, random, std::span<emission>(), scratch)
         } -> std::same_as<tree_verdict>;
       };
   static void say() {
@@ -249,16 +256,13 @@ struct check_tree_verifier {
 template <class G, class D>
 struct check_growth {
   static constexpr bool fits = [] {
-    if constexpr (!requires { bool(G::grows); }) return false;
+    if constexpr (!requires { G::grows; }) return false;
     else if constexpr (!G::grows) return true;
     else
     return LogitSource<D>&&
-      requires(std::remove_const_t<G> & growth, double x)
+      requires(const G & growth)
     {
-      typename G::path_record;
-      growth.begin();
-      {growth.worth_level(x)}->std::convertible_to<bool>;
-      {growth.worth_node(x)}->std::convertible_to<bool>;
+      growth.worth_level(0.5);
     };
   }();
   static void say() {
@@ -267,15 +271,14 @@ struct check_growth {
                   "and a tree grows by the rows of a draft model (docs/trees.md)");
   }
 };
-template <class Names, class Text, class Most, class D, class M, class Policy, class C, class W,
-          class... Given>
+template <class Names, class Text, class Most, class D, class M, class C, class W, class... Given>
 using misfit_of_tree = typename first_misfit<
     check_text<Text, Most>, check_drafter<D, TreeDrafter<std::remove_reference_t<D>>>,
     check_model<M>, check_one_value_type<D, M>, check_chooser<C>,
     check_workspace<W, tree_workspace, M>, check_given<Names, tree_result, W, M, Given...>,
-    check_tree_verifier<type_by_name<with::verifier, traversal, Given...>, M, Policy,
+    check_tree_verifier<by_name_t<with::verifier, traversal, Given...>, M,
                         std::remove_reference_t<C>>,
-    check_growth<type_by_name<with::growth, fixed_growth, Given...>,
+    check_growth<by_name_t<with::growth, fixed_growth, Given...>,
                  std::remove_reference_t<D>>>::type;
 
 }  // namespace detail
@@ -299,7 +302,7 @@ tree_result tree_round(Text&& t, Most most, D&& draft, M&& target, const Policy&
                        W&& work, Given&&... given) {
   using misfit =
       detail::misfit_of_tree<detail::names<with::processor, with::verifier, with::growth>, Text,
-                             Most, D, M, Policy, C, W, Given...>;
+                             Most, D, M, C, W, Given...>;
   if constexpr (detail::Misfit<misfit>) return detail::refuse<tree_result, misfit>();
   else
     return detail::grow_tree(t, std::size_t(most), draft, target, policy, random, work, given...);
@@ -315,7 +318,7 @@ status tree_decode(Text&& t, Most most, D&& draft, M&& target, const Policy& pol
                    W&& work, Given&&... given) {
   using misfit = detail::misfit_of_tree<
       detail::names<with::processor, with::verifier, with::growth, with::accept, with::after_round>,
-      Text, Most, D, M, Policy, C, W, Given...>;
+      Text, Most, D, M, C, W, Given...>;
   if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
   else {
     auto&& processor = detail::by_name<with::processor, no_processor>(given...);

@@ -22,64 +22,56 @@ struct ignore_round {
   void operator()(const Result&, const Work&) const {}
 };
 
-namespace detail {
-template <class X>
-struct given {
-  X value;
-  constexpr given(X&& x) : value(std::forward<X>(x)) {}
-};
-}  // namespace detail
-
 // The names. X: the type of what is given, a reference if that is an object with a name.
 namespace with {
 // What edits rows of logits and follows the text (rows/process.hpp). Default: no_processor.
 template <class X>
-struct processor : detail::given<X> {
-  using detail::given<X>::given;
+struct processor {
+  X value;
 };
 template <class X>
 processor(X&&) -> processor<X>;
 // accept(emission), called for every token that is emitted: false if the text is to end after it.
 // Default: accept_all.
 template <class X>
-struct accept : detail::given<X> {
-  using detail::given<X>::given;
+struct accept {
+  X value;
 };
 template <class X>
 accept(X&&) -> accept<X>;
 // after_round(result, workspace), called after each round, and before accept. Default:
 // ignore_round.
 template <class X>
-struct after_round : detail::given<X> {
-  using detail::given<X>::given;
+struct after_round {
+  X value;
 };
 template <class X>
 after_round(X&&) -> after_round<X>;
 // How drafts are verified (verify/verifiers.hpp). Default: token_verifier; of trees, traversal.
 template <class X>
-struct verifier : detail::given<X> {
-  using detail::given<X>::given;
+struct verifier {
+  X value;
 };
 template <class X>
 verifier(X&&) -> verifier<X>;
 // How long drafts are. Default: fixed_draft_length (decode/speculative.hpp).
 template <class X>
-struct length : detail::given<X> {
-  using detail::given<X>::given;
+struct length {
+  X value;
 };
 template <class X>
 length(X&&) -> length<X>;
 // How trees grow. Default: fixed_growth (decode/tree.hpp).
 template <class X>
-struct growth : detail::given<X> {
-  using detail::given<X>::given;
+struct growth {
+  X value;
 };
 template <class X>
 growth(X&&) -> growth<X>;
 // What proposes tokens before the models do. Default: nothing (decode/collaborative.hpp).
 template <class X>
-struct drafter : detail::given<X> {
-  using detail::given<X>::given;
+struct drafter {
+  X value;
 };
 template <class X>
 drafter(X&&) -> drafter<X>;
@@ -102,38 +94,27 @@ decltype(auto) by_name(First& first, More&... more) {
   if constexpr (is_named<Name, std::remove_const_t<First>>) return (first.value);
   else return detail::by_name<Name, Default>(more...);
 }
-template <template <class> class Name, class Default, class... Given>
-using type_by_name = std::remove_reference_t<decltype(detail::by_name<Name, Default>(
-    std::declval<std::remove_reference_t<Given>&>()...))>;
 
-// The type of what was given by this name, to be stored; and its value, taken out.
+// Its type, to keep it: a reference if an object with a name was given.
 template <template <class> class Name, class Default, class... Given>
-struct kept_by_name {
-  using type = Default;
-};
+struct kept_by_name : std::type_identity<Default> {};
 template <template <class> class Name, class Default, class X, class... More>
-struct kept_by_name<Name, Default, Name<X>, More...> {
-  using type = X;
-};
+struct kept_by_name<Name, Default, Name<X>, More...> : std::type_identity<X> {};
 template <template <class> class Name, class Default, class First, class... More>
 struct kept_by_name<Name, Default, First, More...> : kept_by_name<Name, Default, More...> {};
 template <template <class> class Name, class Default, class... Given>
-using stored_by_name = typename kept_by_name<Name, Default, Given...>::type;
+using kept_by_name_t = typename kept_by_name<Name, Default, std::remove_cvref_t<Given>...>::type;
 template <template <class> class Name, class Default, class... Given>
-stored_by_name<Name, Default, Given...> take_by_name(Given&... given) {
-  return static_cast<stored_by_name<Name, Default, Given...>&&>(
-      detail::by_name<Name, Default>(given...));
-}
+using by_name_t = std::remove_reference_t<kept_by_name_t<Name, Default, Given...>>;
 
-// The names that a decoder takes.
+// The names that a decoder takes, each once.
 template <template <class> class... Name>
 struct names {
-  template <class X>
-  static constexpr bool take = (is_named<Name, X> || ...);
   template <template <class> class One, class... X>
-  static constexpr bool at_most_one = (0 + ... + std::size_t(is_named<One, X>)) <= 1;
+  static constexpr std::size_t count = (0 + ... + std::size_t(is_named<One, X>));
   template <class... X>
-  static constexpr bool no_two = (at_most_one<Name, X...> && ...);
+  static constexpr bool take =
+      ((count<Name, X...> <= 1) && ...) && (0 + ... + count<Name, X...>) == sizeof...(X);
 };
 
 }  // namespace detail

@@ -227,6 +227,18 @@ struct draft_forecast {
   double expected(std::size_t k, std::size_t n) const {
     return mean[k][std::min(n, mean[k].size() - 1)];
   }
+  // What draft_load asks, of one drafter. The gain of a token beyond this price, before its row is
+  // known: the mean over the rows seen.
+  double gain(double price) const {
+    return acceptance[0].over_seen(
+        kept, [&](double a) { return std::max(0.0, fma(reached, a, -price)); });
+  }
+  // The acceptance expected n tokens after the last row kept.
+  double expected_after(std::size_t n) const { return expected(drafter[kept - 1], kept + n); }
+  // So many rows were kept, and their drafter is stale.
+  bool stale_after(std::size_t rows, double row_cost) const {
+    return kept == rows && stale(rows > 0 ? drafter[0] : 0, row_cost);
+  }
   // No token of drafter k was measured for 32 rounds, or for more if drafting one costs more than
   // 1/100 of these rounds. cost: of one, in rounds without drafts.
   bool stale(std::size_t k, double cost) const {

@@ -61,9 +61,9 @@ class draft_load {
       : target(std::move(of_target)), draft(std::move(of_draft)), most(most_drafted) {}
 
   // What together_round calls. A round of so many texts begins. Text (below) has
-  //   drafts   it may draft a further token; false afterwards if it is not to
-  //   left()   how many more it may draft
-  //   length   a draft_forecast, or what is made of one
+  //   drafts()    it may draft a further token; stop(): it is not to
+  //   left()      how many more it may draft
+  //   forecast()  a draft_forecast, or what is made of one
   void begin(std::size_t texts) {
     texts_ = texts;
     drafted_ = 0;
@@ -80,12 +80,9 @@ class draft_load {
     order_.clear();
     const double price = rho_ * (target(texts_ + drafted_ + 1) - target(texts_ + drafted_));
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto& l = texts[i].length;
-      if (!texts[i].drafts) continue;
-      const double gain = explores(l, 0) ? 1 : l.acceptance[0].over_seen(l.kept, [&](double a) {
-        return std::max(0.0, fma(l.reached, a, -price));
-      });
-      order_.push_back({gain, i, 0});
+      if (!texts[i].drafts()) continue;
+      const auto& l = texts[i].forecast();
+      order_.push_back({explores(l, 0) ? 1 : l.gain(price), i, 0});
     }
     std::sort(order_.begin(), order_.end(), before);
     double gained = 0, best = 0;
@@ -97,7 +94,7 @@ class draft_load {
         asked = n;
       }
     }
-    for (std::size_t n = asked; n < order_.size(); ++n) texts[order_[n].text].drafts = false;
+    for (std::size_t n = asked; n < order_.size(); ++n) texts[order_[n].text].stop();
     drafting_ += draft(asked);
   }
   // Their rows are known: which draw a token.
@@ -108,18 +105,17 @@ class draft_load {
     calls_.assign(ahead, 0);
     std::size_t n = 0;  // tokens added
     const auto add = [&](const token& x) {
-      const auto& l = texts[x.text].length;
+      const auto& l = texts[x.text].forecast();
       if (x.n == 0) drawn_[x.text] = n;
       ++n;
       ++calls_[x.n];
       if (x.n + 1 == std::min(ahead, texts[x.text].left())) return;
-      const double a = l.expected(l.drafter[l.kept - 1], l.kept + x.n);
-      order_.push_back({(x.n == 0 ? l.reached : x.gain) * a, x.text, x.n + 1});
+      order_.push_back({(x.n == 0 ? l.reached : x.gain) * l.expected_after(x.n), x.text, x.n + 1});
       std::push_heap(order_.begin(), order_.end(), after);
     };
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto& l = texts[i].length;
-      if (texts[i].drafts) order_.push_back({explores(l, 1) ? 2 : l.reached, i, 0});
+      const auto& l = texts[i].forecast();
+      if (texts[i].drafts()) order_.push_back({explores(l, 1) ? 2 : l.reached, i, 0});
     }
     std::make_heap(order_.begin(), order_.end(), after);
     double value = 0, best = 0;
@@ -138,9 +134,9 @@ class draft_load {
       taken = n;
     }
     for (std::size_t i = 0; i < texts.size(); ++i)
-      if (texts[i].drafts) {
-        texts[i].drafts = drawn_[i] < taken;
-        drafted_ += texts[i].drafts;
+      if (texts[i].drafts()) {
+        if (drawn_[i] < taken) ++drafted_;
+        else texts[i].stop();
       }
   }
   // The round is over, and has emitted so many tokens.
@@ -166,8 +162,7 @@ class draft_load {
   template <class Length>
   bool explores(const Length& l, std::size_t kept) const {
     const double row = target(texts_ + 1) - target(texts_) + draft(1);
-    return l.kept == kept && rho_ > 0 &&
-           l.stale(kept > 0 ? l.drafter[0] : 0, double(texts_) * row / target(texts_));
+    return rho_ > 0 && l.stale_after(kept, double(texts_) * row / target(texts_));
   }
 
   std::size_t texts_ = 0, drafted_ = 0;  // of this round

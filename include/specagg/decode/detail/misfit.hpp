@@ -104,19 +104,12 @@ struct check_workspace : check_is_workspace<object_of<W, Workspace<value_type_of
 
 template <class Names, class... Given>
 struct check_names {
-  static constexpr bool fits = (Names::template take<std::remove_cvref_t<Given>> && ...);
+  static constexpr bool fits = Names::template take<std::remove_cvref_t<Given>...>;
   static void say() {
     static_assert(fits,
                   "specagg: after the workspace everything is given by its name, as "
-                  "with::processor{p}, with::accept{f}; here is something without a name, or by "
-                  "one that this decoder does not take (docs/decoders.md)");
-  }
-};
-template <class Names, class... Given>
-struct check_no_name_twice {
-  static constexpr bool fits = Names::template no_two<std::remove_cvref_t<Given>...>;
-  static void say() {
-    static_assert(fits, "specagg: two arguments are given by one name (docs/decoders.md)");
+                  "with::processor{p}, with::accept{f}; here is something without a name, by one "
+                  "that this decoder does not take, or by one name twice (docs/decoders.md)");
   }
 };
 template <class P, class M>
@@ -151,10 +144,10 @@ struct check_after_round {
 template <class Names, class Result, class W, class M, class... Given>
 struct check_given {
   using misfit = typename first_misfit<
-      check_names<Names, Given...>, check_no_name_twice<Names, Given...>,
-      check_processor<type_by_name<with::processor, no_processor, Given...>, M>,
-      check_accept<type_by_name<with::accept, accept_all, Given...>>,
-      check_after_round<type_by_name<with::after_round, ignore_round, Given...>, Result, W>>::type;
+      check_names<Names, Given...>,
+      check_processor<by_name_t<with::processor, no_processor, Given...>, M>,
+      check_accept<by_name_t<with::accept, accept_all, Given...>>,
+      check_after_round<by_name_t<with::after_round, ignore_round, Given...>, Result, W>>::type;
   static constexpr bool fits = !Misfit<misfit>;
   static void say() { misfit::say(); }
 };
