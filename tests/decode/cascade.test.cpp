@@ -578,7 +578,7 @@ TEST_CASE(
   auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  cascade_workspace<T> work(vocabulary, {});
+  cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 5});
   random_streams chooser(1);
   CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, work) == status::invalid_parameter);
   CHECK(sequential_decode(t, 9, d, m, chow{std::nan("")}, chooser, work) ==

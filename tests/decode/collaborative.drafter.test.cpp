@@ -296,9 +296,10 @@ TEST_CASE(
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
-                                                              {{2, 2}, {}, {}, proposed});
+                                                              {.gamma = {2, 2}, .proposed = 2});
   random_streams chooser(1);
   const auto run = [&](auto& who, std::size_t proposed) {
+    work.options.proposed = proposed;
     return collaborative_decode(t, 9, std::tie(a, b), ensemble{0.5}, chooser, work,
                                 with::after_round{[](const collaborative_result& r, const auto&) {
                                   CHECK(r.proposed <= 2);

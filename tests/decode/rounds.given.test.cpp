@@ -120,25 +120,29 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   tokens buffer(32);
   text t{buffer, 1};
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
-    speculative_workspace<T> work(vocabulary, {.gamma = gamma});
+    speculative_workspace<T> work(vocabulary, {.gamma = made});
+    work.options.gamma = gamma;
     return speculative_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
-    collaborative_workspace<T, 2> work(vocabulary, {gamma, {}, {}, proposed});
+    collaborative_workspace<T, 2> work(vocabulary, {.gamma = {2, 1}, .proposed = 1});
+    work.options = {.gamma = gamma, .proposed = proposed};
     return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, work).why;
   };
   CHECK(turns({3, 1}, 1) == status::invalid_parameter);
   CHECK(turns({1, 1}, 2) == status::invalid_parameter);
   CHECK(turns({std::size_t(-1), 2}, 0) == status::invalid_parameter);
   const auto bild = [&](std::size_t longest_run, std::size_t made) {
-    cascade_workspace<T> work(vocabulary, {.longest_run = longest_run});
+    cascade_workspace<T> work(vocabulary, {.longest_run = made});
+    work.options.longest_run = longest_run;
     return bild_round(t, 1, m[0], m[1], {}, work).why;
   };
   CHECK(bild(8, 2) == status::invalid_parameter);
   const std::array<std::size_t, 2> shape{2, 2};
   const auto tree = [&](std::span<const std::size_t> made, bool by_model) {
-    tree_workspace<T> work(vocabulary, tree_options{shape}, by_model);
+    tree_workspace<T> work(vocabulary, {.shape = made}, by_model);
+    work.options.shape = shape;
     return tree_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
   };
   CHECK(tree(std::span(shape).first(1), true) == status::invalid_parameter);
