@@ -33,6 +33,7 @@
 // this.
 #pragma once
 #include <specagg/config.hpp>
+#include <specagg/compiled_once.hpp>
 #include <specagg/token.hpp>
 #include <specagg/half.hpp>
 #include <specagg/kernel/simd.hpp>

@@ -2,13 +2,21 @@
 // Token ids and statuses. Plain data: the same types in every translation unit. Their functions are
 // always inlined, so no unit runs another's copy, whose instructions its machine may not have.
 #pragma once
+#include <concepts>
 #include <cstdint>
-#include <ranges>
 #include <span>
 
 #include <specagg/config.hpp>
 
 namespace specagg {
+
+// An argument whose elements outlive the call: an object with a name, or a view such as a span.
+template <class R>
+concept Lasting =
+    std::is_lvalue_reference_v<R> || std::ranges::enable_borrowed_range<std::remove_cvref_t<R>>;
+// Elements side by side in memory: a span, a vector, an array.
+template <class R>
+concept Contiguous = requires(R& r) { std::span(r); };
 
 using token_id = std::int32_t;  // 0..V-1
 
@@ -20,7 +28,7 @@ inline constexpr token_id no_token = -1;
 class end_tokens {
  public:
   SPECAGG_FUNCTION SPECAGG_LANE constexpr end_tokens(token_id only = no_token) : only_(only) {}
-  template <std::ranges::borrowed_range Tokens>  // a temporary container does not compile
+  template <Lasting Tokens>  // a temporary container does not compile
     requires std::convertible_to<Tokens, std::span<const token_id>>
   SPECAGG_FUNCTION SPECAGG_LANE constexpr end_tokens(Tokens&& several) : several_(several) {}
   SPECAGG_FUNCTION SPECAGG_LANE constexpr bool contains(token_id t) const {

@@ -14,16 +14,12 @@ using namespace specagg;
 
 namespace {
 
-// Any policy, compiled once: one jump for every 16 tokens (policy/any_of.hpp).
-struct any_policy : any_catalogued {};
-// Rows of any kind with one value type, compiled once, likewise (any_row.hpp).
-struct float_row : any_row<processed_row<float>, processed_row<f16>, processed_row<bf16>,
-                           dense_row<float>, one_hot_row<float>> {
-  using any_row::any_row;
-};
-struct double_row : any_row<processed_row<double>, dense_row<double>, one_hot_row<double>> {
-  using any_row::any_row;
-};
+// Any policy, and rows of any kind with one value type.
+using any_policy = compiled_once<any_catalogued>;
+using float_row = compiled_once<any_row<processed_row<float>, processed_row<f16>,
+                                        processed_row<bf16>, dense_row<float>, one_hot_row<float>>>;
+using double_row =
+    compiled_once<any_row<processed_row<double>, dense_row<double>, one_hot_row<double>>>;
 
 // ---- policies -----------------------------------------------------------------------------------
 

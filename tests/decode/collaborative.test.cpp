@@ -247,9 +247,9 @@ namespace {
 // A combiner of the library and its formula in plain doubles: of one type for all, so that decoders
 // are compiled once.
 template <std::size_t N, class... Policies>
-struct with_formula : any_of<Policies...> {
+struct with_formula : compiled_once<any_of<Policies...>> {
   std::function<double(const std::array<double, N>&)> formula;
-  with_formula(auto policy, auto f) : any_of<Policies...>{policy}, formula(f) {}
+  with_formula(auto policy, auto f) : compiled_once<any_of<Policies...>>(policy), formula(f) {}
   double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
     std::array<double, N> x;
     for (std::size_t k = 0; k < N; ++k) x[k] = p[k][v];

@@ -239,8 +239,7 @@ promise two_rows(const Policy& policy) {
   };
 }
 
-// One type, so that the decoders are compiled once.
-struct policies : any_of<lossless, ensemble, token_v3, contrastive> {};
+using policies = compiled_once<any_of<lossless, ensemble, token_v3, contrastive>>;
 template <class F>
 void for_each_policy(F f) {
   f("lossless", policies{lossless{}});

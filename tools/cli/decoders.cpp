@@ -59,8 +59,7 @@ any_of<Policies...> any_of_types(const std::tuple<Policies...>&);
 template <class... Policies>
 auto combiners_of(const any_of<Policies...>&) -> decltype(any_of_types(std::tuple_cat(
     std::conditional_t<combines<Policies>, std::tuple<Policies>, std::tuple<>>()...)));
-// compiled once
-struct any_combiner : decltype(combiners_of(any_catalogued())){};
+using any_combiner = compiled_once<decltype(combiners_of(any_catalogued()))>;
 std::optional<any_combiner> as_combiner(const any_policy& policy) {
   return std::visit(
       [](const auto& chosen) -> std::optional<any_combiner> {
@@ -99,7 +98,8 @@ std::vector<std::size_t> gammas(const std::string& text) {
 
 // Policies over the rows of n > 2 models.
 template <std::size_t N>
-struct models_policy : any_of<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>> {};
+using models_policy =
+    compiled_once<any_of<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>>>;
 template <std::size_t N>
 models_policy<N> parse_models_policy(const std::string& text) {
   auto [name, p] = parse_parameters(text);

@@ -12,9 +12,8 @@
 
 namespace cli {
 
-// Any policy of the library. A struct of its own, and not a name for any_of: so a decoder is
-// compiled once for all policies.
-struct any_policy : specagg::any_catalogued {};
+// Any policy of the library. A decoder is compiled once for all of them.
+using any_policy = specagg::compiled_once<specagg::any_catalogued>;
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left
 // over is an error.

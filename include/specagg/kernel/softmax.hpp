@@ -2,7 +2,6 @@
 // Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no
 // probabilities stored.
 #pragma once
-#include <ranges>
 #include <span>
 
 #include <specagg/kernel/math.hpp>
@@ -209,10 +208,10 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
 // softmax_error<T>(V) + 2^-52 |max / temperature|, T the type that computes (double for doubles,
 // else float). A logit may be -inf: a masked token. NaN where a logit is NaN or +inf, where all are
 // -inf, and for no logits.
-template <std::ranges::contiguous_range Logits>
+template <Contiguous Logits>
 double log_sum_exp(const Logits& logits, double temperature = 1) noexcept {
-  const auto sum = sum_exponentials(std::ranges::data(logits),
-                                    std::size_t(std::ranges::size(logits)), temperature);
+  const std::span all(logits);
+  const auto sum = sum_exponentials(all.data(), all.size(), temperature);
   return double(sum.max) / temperature + log(sum.total);
 }
 template <class S>

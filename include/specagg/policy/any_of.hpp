@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include <specagg/compiled_once.hpp>
 #include <specagg/policy/unanimous.hpp>
 
 SPECAGG_BEGIN
@@ -21,9 +22,8 @@ concept has_unnormalised = requires(const Policy& chosen, At at) { chosen.unnorm
 //
 // What it costs: the verifiers and with_models() look which policy it is once for each position,
 // and then run that policy's own code: no loop is slower, and the compiler makes each verifier once
-// for each policy. Whoever calls bind() instead (oracle_decode, the audit, checked{any_of}) has one
-// jump for every 16 tokens, and is compiled once. So is everything for a struct that is derived
-// from any_of, which is a policy, too: for programs in which compiling takes too long.
+// for each policy. compiled_once<any_of<...>>, and whoever calls bind() (oracle_decode, the audit,
+// checked{any_of}), has one jump for every 16 tokens, and is compiled once.
 //
 // What it declares holds for all of its policies: it reads the draft, or the confidence, if one of
 // them does. A decoder may then ask for a row that the chosen policy does not look at.
@@ -42,6 +42,11 @@ struct any_of {
     requires(std::is_same_v<Policy, Policies> || ...)
   constexpr any_of(const Policy& policy) : chosen(policy) {}
 
+  static constexpr bool compiled_for_each = true;
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    return std::visit(f, chosen);
+  }
   static constexpr bool reads_draft = (specagg::reads_draft<Policies> || ...);
   static constexpr bool reads_confidence = (specagg::reads_confidence<Policies> || ...);
   static constexpr bool reads_ids = (specagg::reads_ids<Policies> || ...);
@@ -83,19 +88,6 @@ struct any_of {
     };
   }
 };
-// Whether a type is an any_of; not a struct derived from it.
-template <class Policy>
-constexpr bool is_any_of = false;
-template <class... Policies>
-constexpr bool is_any_of<any_of<Policies...>> = true;
-
-// f(chosen), the policy that was chosen, by its own type; f(policy) for any other policy. f is
-// compiled for each chosen policy.
-template <class Policy, class F>
-SPECAGG_FUNCTION decltype(auto) with_chosen(const Policy& policy, F&& f) {
-  if constexpr (is_any_of<Policy>) return std::visit(f, policy.chosen);
-  else return f(policy);
-}
 // The name before 0.3.
 template <class Policy, class F>
 SPECAGG_DEPRECATED("with_chosen")

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <utility>
 
-#include <specagg/policy/any_of.hpp>
 #include <specagg/policy/detail/law.hpp>
 
 SPECAGG_BEGIN

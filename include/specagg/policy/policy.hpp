@@ -21,8 +21,9 @@
 #pragma once
 #include <span>
 
-#include <specagg/rows/distribution.hpp>
+#include <specagg/compiled_once.hpp>
 #include <specagg/kernel/sample.hpp>
+#include <specagg/rows/distribution.hpp>
 
 SPECAGG_BEGIN
 
@@ -320,6 +321,14 @@ template <class Rows, class G>
 SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
   const double scale = 1 / rows.sum(g);
   return [=](auto at) { return g(at) * scale; };
+}
+
+// f(the chosen policy, by its own type) of an any_of (policy/any_of.hpp), and f is compiled for
+// each policy; f(policy) for any other policy.
+template <class Policy, class F>
+SPECAGG_FUNCTION decltype(auto) with_chosen(const Policy& policy, F&& f) {
+  if constexpr (CompiledForEach<Policy>) return policy.visit(f);
+  else return f(policy);
 }
 
 // The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a

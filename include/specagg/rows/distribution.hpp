@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <cassert>
 #include <concepts>
-#include <ranges>
 #include <span>
 
+#include <specagg/compiled_once.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/random.hpp>
@@ -54,8 +54,7 @@ inline constexpr double least_refused_temperature = double(std::numeric_limits<T
 
 // A temporary container. A view of it would dangle.
 template <class R>
-concept short_lived =
-    std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
+concept short_lived = requires(R& r) { std::begin(r); } && !Lasting<R>;
 
 // Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they
 // are valid.
@@ -406,20 +405,28 @@ token_id draw(const R& row, moment m, C&& chooser, std::span<double> scratch) {
   return chooser.draw(m, specagg::weigh(row, row_itself(), scratch));
 }
 
+// f(the row by its own kind) of an any_row (rows/any_row.hpp), and f is compiled for each kind;
+// f(row) for any other row.
+template <class R, class F>
+SPECAGG_FUNCTION decltype(auto) with_row(R& row, F&& f) {
+  if constexpr (CompiledForEach<std::remove_cv_t<R>>) return row.visit(f);
+  else return f(row);
+}
+
 // Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through
 // operator[].
 template <class D>
   requires Distribution<D>
 SPECAGG_FUNCTION auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
-  constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
+  constexpr bool outlives = Lasting<D>;
   using element = std::remove_cvref_t<decltype(d[0])>;
   constexpr bool is_array =
       (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
         // Eigen says so
         if constexpr (requires { U::InnerStrideAtCompileTime; })
           return U::InnerStrideAtCompileTime == 1;
-        else return std::ranges::contiguous_range<U>;
+        else return Contiguous<const U>;
       }();
   if constexpr (Row<U>) {
     return U(d);

@@ -3,11 +3,10 @@
 // given is a status (missing_row), and never a read beyond the end.
 #pragma once
 #include <concepts>
-#include <ranges>
 #include <span>
 
-#include <specagg/rows/any_row.hpp>
 #include <specagg/detail/misfit.hpp>
+#include <specagg/rows/distribution.hpp>
 #include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
@@ -55,10 +54,10 @@ struct check_logit {
 // The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
 // float, double, bf16 or f16. There are logits.size() / V of them. If that is no whole number there
 // are none, and each is a vocabulary_mismatch.
-template <std::ranges::contiguous_range L>
+template <Contiguous L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
-  using S = std::ranges::range_value_t<L>;
+  using S = typename decltype(std::span(logits))::value_type;
   if constexpr (!is_logit<S>) detail::check_logit<S>::say();
   using R = processed_row<std::conditional_t<is_logit<S>, S, float>>;  // no further errors
   const std::span<const S> all(logits);

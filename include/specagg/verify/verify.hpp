@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/policy/any_of.hpp>
 #include <specagg/policy/checked.hpp>
 #include <specagg/policy/detail/law.hpp>
 #include <specagg/random.hpp>
@@ -175,7 +174,7 @@ using misfit_of_rows =
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
                                  F&& f) {
-  if constexpr (is_any_of<Policy>) {
+  if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(
         policy, [&](const auto& chosen) { return detail::with_law(chosen, q_rows, p_rows, j, f); });
   } else if constexpr (Misfit<misfit_of_rows<Policy, QRows, PRows>>) {
@@ -204,7 +203,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows,
                                         std::size_t j, F&& f) {
-  if constexpr (is_any_of<Policy>) {
+  if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
       return detail::with_target_law(chosen, q_rows, p_rows, j, f);
     });

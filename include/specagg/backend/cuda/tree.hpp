@@ -242,7 +242,7 @@ template <class S, class Policies, class Verifier>
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
 #if defined(__CUDACC__)
-    static_assert(!is_any_of<Policy>,
+    static_assert(!OneOfSeveral<Policy>,
                   "specagg: no policy chosen at run time (any_of) runs on a device");
 #endif
     const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
