@@ -49,9 +49,9 @@ const std::vector<float>& probabilities(std::size_t size, int which = 0) {
   }
   return x;
 }
-softmax_row<float> normalised_row(const std::vector<float>& l) {
-  softmax_row<float> row(l);
-  if (row.normalise() != status::ok) std::abort();
+normal_form<softmax_row<float>> row_of(const std::vector<float>& l) {
+  const auto row = softmax_row<float>(l).normalise();
+  if (row.why() != status::ok) std::abort();
   return row;
 }
 
@@ -96,7 +96,7 @@ void floor_read_both(benchmark::State& state) {
 // One exponential per element of both rows, summed: what any step from logits to probabilities has
 // to pay.
 void floor_exponentials_both(benchmark::State& state) {
-  const auto q = normalised_row(logits(vocabulary, 1)), p = normalised_row(logits(vocabulary));
+  const auto q = row_of(logits(vocabulary, 1)), p = row_of(logits(vocabulary));
   const auto one = [](const auto& row) {
     return one_thread::reduce<detail::add>(row, [](auto x) { return x; });
   };
@@ -136,19 +136,21 @@ void eigen_lse(benchmark::State& state) {
 
 void tv_of_probabilities(benchmark::State& state) {
   const auto n = std::size_t(state.range(0));
-  dense_row<float> q(probabilities(n, 1)), p(probabilities(n));
-  if (q.normalise() != status::ok || p.normalise() != status::ok) std::abort();
+  const auto q = dense_row<float>(probabilities(n, 1)).normalise(),
+             p = dense_row<float>(probabilities(n)).normalise();
+  if (q.why() != status::ok || p.why() != status::ok) std::abort();
   time(state, 8 * n, [&] { return total_variation(row_pair(q, p)); });
 }
 void tv_of_logits(benchmark::State& state) {
-  const auto q = normalised_row(logits(vocabulary, 1)), p = normalised_row(logits(vocabulary));
-  dense_row<float> dq(probabilities(vocabulary, 1)), dp(probabilities(vocabulary));
-  if (dq.normalise() != status::ok || dp.normalise() != status::ok) std::abort();
+  const auto q = row_of(logits(vocabulary, 1)), p = row_of(logits(vocabulary));
+  const auto dq = dense_row<float>(probabilities(vocabulary, 1)).normalise(),
+             dp = dense_row<float>(probabilities(vocabulary)).normalise();
+  if (dq.why() != status::ok || dp.why() != status::ok) std::abort();
   same("total variation", total_variation(q, p), total_variation(dq, dp), 1e-6);
   time(state, 8 * vocabulary, [&] { return total_variation(row_pair(q, p)); });
 }
 void residual_draw(benchmark::State& state) {
-  const auto q = normalised_row(logits(vocabulary, 1)), p = normalised_row(logits(vocabulary));
+  const auto q = row_of(logits(vocabulary, 1)), p = row_of(logits(vocabulary));
   const row_pair rows(q, p);
   std::vector<double> sums(block_count(vocabulary));
   std::uint64_t i = 0;
@@ -169,7 +171,7 @@ void scalar_residual_draw(benchmark::State& state) {
   });
 }
 void race_of_row(benchmark::State& state) {
-  const auto p = normalised_row(logits(vocabulary));
+  const auto p = row_of(logits(vocabulary));
   const coupled_noise noise(3);
   std::uint32_t i = 0;
   time(state, 4 * vocabulary, [&] { return race(p, noise, ++i); });
@@ -180,14 +182,14 @@ void race_of_row(benchmark::State& state) {
 // How many tokens a row keeps.
 std::size_t kept(const processed_row<float>& row) {
   std::size_t n = 0;
-  for (std::size_t v = 0; v < row.size(); ++v) n += row.restriction().keeps(row.logits()[v], v);
+  for (std::size_t v = 0; v < row.size(); ++v) n += row.restriction.keeps(row.logits()[v], v);
   return n;
 }
 void filtered(benchmark::State& state, const sampling& how) {
   const auto& l = logits(vocabulary);
   time(state, 4 * vocabulary, [&] {
-    processed_row<float> row(l, how);
-    if (row.normalise() != status::ok) std::abort();
+    const auto row = processed_row<float>(l, how).normalise();
+    if (row.why() != status::ok) std::abort();
     return row;
   });
 }
@@ -219,8 +221,8 @@ std::size_t sorted_row(const std::vector<float>& l, const sampling& how,
 void sorted(benchmark::State& state, const sampling& how) {
   const auto& l = logits(vocabulary);
   std::vector<std::pair<float, token_id>> row;
-  processed_row<float> ours(l, how);
-  if (ours.normalise() != status::ok) std::abort();
+  const auto ours = processed_row<float>(l, how).normalise();
+  if (ours.why() != status::ok) std::abort();
   const double a = double(sorted_row(l, how, row)), b = double(kept(ours));
   // a sum in another order may move the cut of top-p by a token
   same("a filtered row", a, b, 1e-4 * b);

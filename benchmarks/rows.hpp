@@ -56,8 +56,8 @@ struct requests {
         for (std::size_t v = 0; v < vocabulary; ++v)
           to[v] = float(std::log(acceptance * std::exp(from[v]) +
                                  (1 - acceptance) * std::exp(from[vocabulary - 1 - v])));
-        softmax_row<float> row(draft_logits(r, j));
-        if (row.normalise() != status::ok) std::abort();
+        const auto row = softmax_row<float>(draft_logits(r, j)).normalise();
+        if (row.why() != status::ok) std::abort();
         for (std::size_t d = 0; d < drafts; ++d) {
           random_streams chooser(d, r);
           tokens[(d * count + r) * gamma + j] = draw_draft(row, 0, j, chooser, scratch);

@@ -222,7 +222,7 @@ struct request {
   random_streams random;
   llama target;
   lookup_drafter<> drafter;
-  drafting_workspace<float, one_hot_row<float>> work;
+  drafting_workspace<float, normal_form<one_hot_row<float>>> work;
   lossless policy;
   using shared_text =
       together_text<lookup_drafter<>, llama, lossless, random_streams, with::length<L>>;

@@ -165,10 +165,11 @@ void walks() {
             depths[end] = depths[i] + 1;
           }
         }
-        std::vector<softmax_row<float>> rows(n + 1);
+        using row_type = normal_form<softmax_row<float>>;
+        std::vector<row_type> rows(n + 1);
         std::vector<bool> seen(n + 1);
-        const auto p_rows = rows_of(n + 1, [&](std::size_t i) -> const softmax_row<float>& {
-          (void)rows[i].normalise();
+        const auto p_rows = rows_of(n + 1, [&](std::size_t i) -> const row_type& {
+          if (rows[i].why() == status::missing_row) rows[i] = softmax_row<float>(p[i]).normalise();
           seen[i] = true;
           return rows[i];
         });
@@ -183,7 +184,7 @@ void walks() {
         const tree_scratch<float> work{nodes, residual, sums};
         const auto fresh = [&] {
           for (std::size_t i = 0; i <= n; ++i) {
-            rows[i] = softmax_row<float>(p[i]);
+            rows[i] = row_type();
             seen[i] = false;
             asked[i] = 0;
           }
@@ -203,10 +204,10 @@ void walks() {
         fresh();
         floor_of_target.push_back(seconds_of([&] {
           for (std::size_t i = 0; i <= n; ++i)
-            if (which[i]) (void)rows[i].normalise();
+            if (which[i]) rows[i] = softmax_row<float>(p[i]).normalise();
         }));
         floor.push_back(floor_of_target.back() + seconds_of([&] {
-                          for (softmax_row<float>& row : of) (void)row.normalise();
+                          for (const softmax_row<float>& row : of) (void)row.normalise();
                         }));
         visited.push_back(double(std::count(which.begin(), which.end(), true)));
         drawn.push_back(double(of.size()));

@@ -66,19 +66,23 @@ class ours {
         out_(r.gamma + 1),
         scratch_(verify_scratch(r.vocabulary, r.gamma)) {
     for (std::size_t i = 0; i < q_.size(); ++i) {
-      q_[i] = row(r.q, stored_q_, i);
-      if (known && q_[i].normalise() != status::ok) std::abort();
+      if (!known) continue;
+      q_[i] = row(r.q, stored_q_, i).normalise();
+      if (q_[i].why() != status::ok) std::abort();
     }
   }
   step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
     random_streams chooser(seed, r);
-    const auto v = verify_token(
-        {.tokens = drafted},
-        specagg::rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
-        specagg::rows_of(
-            all_.gamma + 1,
-            [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
-        lossless{}, chooser, out_, scratch_);
+    const auto verified = [&](const auto& q_rows) {
+      const auto p_row = [&](std::size_t j) {
+        return row(all_.p, stored_p_, r * (all_.gamma + 1) + j);
+      };
+      return verify_token({.tokens = drafted}, q_rows, specagg::rows_of(all_.gamma + 1, p_row),
+                          lossless{}, chooser, out_, scratch_);
+    };
+    const auto anew = [&](std::size_t j) { return row(all_.q, stored_q_, r * all_.gamma + j); };
+    const auto v = known_ ? verified(std::span(q_).subspan(r * all_.gamma, all_.gamma))
+                          : verified(specagg::rows_of(all_.gamma, anew));
     return {v.accepted, out_[v.accepted].token};
   }
 
@@ -100,7 +104,7 @@ class ours {
   const requests& all_;
   bool known_;
   std::vector<S> stored_q_, stored_p_;  // empty for floats, which are where they are
-  std::vector<softmax_row<S>> q_;
+  std::vector<normal_form<softmax_row<S>>> q_;
   std::vector<emission> out_;
   std::vector<double> scratch_;
 };
@@ -191,8 +195,8 @@ void check_all() {
     check("Eigen", r, written_out<eigen_softmax>(r, false), true);
     check("draws everywhere", r, draws_everywhere(r), false);
     sorted_structs sorted(r);
-    softmax_row<float> row(r.target(1, 2));
-    if (row.normalise() != status::ok) std::abort();
+    const auto row = softmax_row<float>(r.target(1, 2)).normalise();
+    if (row.why() != status::ok) std::abort();
     const double sum = sorted.weigh(1, 2);
     for (const auto& d : sorted.data())
       if (!(std::fabs(d.p / sum - double(row[std::size_t(d.id)])) <= 1e-5 * d.p / sum + 1e-9))
@@ -209,8 +213,9 @@ void export_rows(const char* path) {
   std::vector<double> acceptance;
   std::vector<float> residual;
   for (std::size_t j = 0; j < s.gamma; ++j) {
-    softmax_row<float> q(r.draft_logits(0, j)), p(r.target(0, j));
-    if (q.normalise() != status::ok || p.normalise() != status::ok) std::abort();
+    const auto q = softmax_row<float>(r.draft_logits(0, j)).normalise(),
+               p = softmax_row<float>(r.target(0, j)).normalise();
+    if (q.why() != status::ok || p.why() != status::ok) std::abort();
     const double overlap = acceptance_rate(q, p);
     acceptance.push_back(overlap);
     for (std::size_t v = 0; v < s.vocabulary; ++v) {

@@ -75,8 +75,8 @@ void print_line(std::size_t vocabulary, int top_k) {
     }
     std::set<token_id> kept_there, kept_here;
     for (std::size_t k = 0; k < all.size; ++k) kept_there.insert(all.data[k].id);
-    processed_row<float> row(logits, how);
-    if (row.normalise() != status::ok || drawn == no_token) {
+    const auto row = processed_row<float>(logits, how).normalise();
+    if (row.why() != status::ok || drawn == no_token) {
       std::fprintf(stderr, "sampler: no row\n");
       std::exit(1);
     }

@@ -2,6 +2,8 @@
 // What is known only at run time: which policy of several (policy/any_of.hpp), or which kind of row
 // (rows/any_row.hpp). Code that uses it is compiled for each of them, or once.
 #pragma once
+#include <type_traits>
+
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
@@ -22,6 +24,14 @@ struct compiled_once : T {
   using T::T;
   constexpr compiled_once() = default;
   constexpr compiled_once(const T& one) : T(one) {}
+  // Of a row (rows/distribution.hpp): what it is made of is compiled once, too.
+  decltype(auto) normalise(bool confidence = false) const
+    requires requires(const T& row) { row.normalise(true); }
+  {
+    using N = std::remove_cvref_t<decltype(T::normalise(confidence))>;
+    if constexpr (std::is_same_v<N, T>) return *this;
+    else return compiled_once<N>(T::normalise(confidence));
+  }
 };
 
 SPECAGG_END

@@ -54,7 +54,7 @@ status with_law_of_rows(const Q& q, const P& p, const Policy& policy, F&& f) {
   if (!specagg::valid(policy)) return status::invalid_parameter;
   const std::span<const Q, 1> q_rows(&q, 1);
   const std::span<const P, 1> p_rows(&p, 1);
-  return detail::with_law(policy, q_rows, p_rows, 0, f);
+  return detail::with_law<detail::draft_row::always>(policy, q_rows, p_rows, 0, f);
 }
 // The number f(rows, pi); NaN where there is none. At most `most`: rounding may exceed it.
 template <class Q, class P, class Policy, class F>

@@ -32,20 +32,19 @@ tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) 
     const std::uint32_t parent = tree.parents[order[begin]];
     while (end < order.size() && tree.parents[order[end]] == parent) ++end;
     const std::span<const token_id> siblings(&tokens[begin], end - begin);
-    const Any q = row_at<Any>(r.q, parent, r.vocabulary, no_token);
+    const auto q = row_at<Any>(r.q, parent, r.vocabulary, no_token).normalise();
     for (std::size_t k = 0; k < siblings.size(); ++k) {
       auto& law = laws[order[begin + k] + 1];
+      const auto alone = one_hot_row<T>(siblings[k], r.vocabulary).normalise();
       if (proposed == proposal::top || r.q.kind == engine::row_kind::one_hot ||
           (proposed == proposal::greedy && k > 0))
-        law = one_hot_row<T>(siblings[k], r.vocabulary);
+        law = alone;
       else if (proposed == proposal::greedy) {
-        law = row_without<Any>(q, siblings.subspan(1));
+        law = row_without(q, siblings.subspan(1)).normalise();
         // Where temperature or top-k leave no other token, the first was chosen without chance.
-        if (siblings.size() > 1 && law.normalise() != status::ok &&
-            Any(q).normalise() == status::ok)
-          law = one_hot_row<T>(siblings[k], r.vocabulary);
-      } else if (proposed == proposal::sampled) law = row_without<Any>(q, siblings.first(k));
-      else law = row_without<Any>(q, {});
+        if (siblings.size() > 1 && law.why() != status::ok && q.why() == status::ok) law = alone;
+      } else if (proposed == proposal::sampled) law = row_without(q, siblings.first(k)).normalise();
+      else law = row_without(q, std::span<const token_id>()).normalise();
     }
   }
 

@@ -130,7 +130,8 @@ struct given_row {  // probabilities, and the same before temperature and filter
   const double *x, *c;
   std::size_t n;
   std::size_t size() const { return n; }
-  specagg::status normalise(bool = false) { return specagg::status::ok; }
+  specagg::status why() const { return specagg::status::ok; }
+  const given_row& normalise(bool = false) const { return *this; }
   struct block {
     const double *x, *c;
     template <class V>

@@ -204,8 +204,8 @@ continuation speculating(const collaboration& c, std::size_t gamma) {
       };
       for (std::size_t j = 0; j < g; ++j) {
         if (const status s = scored(0, j, j); s != status::ok) return s;
-        auto row = row_at(0, j);
-        if (const status s = row.normalise(); s != status::ok) return s;
+        const auto row = row_at(0, j).normalise();
+        if (const status s = row.why(); s != status::ok) return s;
         append(t, draw(row, at(stream::draft), chooser, scratch), none);
       }
       for (std::size_t k = 1; k < N; ++k)

@@ -10,9 +10,9 @@ namespace experiments {
 using row = specagg::confident_row<specagg::dense_row<double>, specagg::dense_row<double>>;
 
 inline std::vector<double> probabilities(std::span<const float> logits, double temperature) {
-  specagg::processed_row<float> row(logits, {.temperature = temperature});
+  const auto row = specagg::processed_row<float>(logits, {.temperature = temperature}).normalise();
   std::vector<double> x(logits.size());
-  if (row.normalise() == specagg::status::ok)
+  if (row.why() == specagg::status::ok)
     for (std::size_t v = 0; v < x.size(); ++v) x[v] = double(row[v]);
   return x;
 }
@@ -26,14 +26,15 @@ struct outcome {
 };
 
 template <class Policy>
-specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y, bool with_kl,
-                        outcome& out) {
+specagg::status measure(const Policy& policy, const row& q, const row& p, specagg::token_id y,
+                        bool with_kl, outcome& out) {
   using namespace specagg;
   constexpr bool confidence = reads_confidence<Policy>;
   if (!valid(policy)) return status::invalid_parameter;
-  if (const status s = q.normalise(confidence); s != status::ok) return s;
-  if (const status s = p.normalise(confidence); s != status::ok) return s;
-  const row_pair<confidence, row, row> rows(q, p);
+  const auto q_row = q.normalise(confidence), p_row = p.normalise(confidence);
+  if (q_row.why() != status::ok) return q_row.why();
+  if (p_row.why() != status::ok) return p_row.why();
+  const row_pair<confidence, normal_form<row>, normal_form<row>> rows(q_row, p_row);
   const auto pi = policy.bind(rows);
   const auto away = rows.sum([&](auto at) {
     const auto x = pi(at);

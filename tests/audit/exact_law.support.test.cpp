@@ -92,7 +92,7 @@ verdict claiming(double claim_outside_support, const draft& d, const auto& q, co
     total = 1;
   }
   for (double& x : left) x /= total;
-  const auto row = as_row(left);
+  const auto row = as_row(left).normalise();
   out[tau].token = draw(row, {stream::residual, std::uint32_t(tau), 0}, chooser, scratch);
   return {tau, tau + 1, status::ok};
 }
@@ -160,8 +160,8 @@ TEST_CASE("a coupled text does not depend on tokens outside the support, which a
   const std::vector<double> q{0.5, 0.25, 0.25}, one{1, 0, 0}, p{0.25, 0.25, 0.5};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const coupled_noise noise(seed);
-    auto row = as_row(q);
-    REQUIRE(row.normalise() == status::ok);
+    const auto row = as_row(q).normalise();
+    REQUIRE(row.why() == status::ok);
     const auto check = [&](const auto& policy, token_id y1, const std::vector<double>& q1,
                            status why) {
       const std::vector<token_id> y{race(row, noise, 0), y1};

@@ -90,12 +90,11 @@ auto mutant(Accept accept, Residual residual) {
              std::span<emission> out, std::span<double> scratch) {
     verdict v;
     for (std::size_t j = 0; j <= d.size(); ++j) {
-      auto qj = as_row(q[j]);
-      auto pj = as_row(p[j]);
-      if (qj.normalise(true) != status::ok || pj.normalise(true) != status::ok) return v;
-      const row_pair<reads_confidence<std::remove_cvref_t<decltype(policy)>>, decltype(qj),
-                     decltype(pj)>
-          rows(qj, pj);
+      const auto qj = as_row(q[j]).normalise(true);
+      const auto pj = as_row(p[j]).normalise(true);
+      if (qj.why() != status::ok || pj.why() != status::ok) return v;
+      using Policy = std::remove_cvref_t<decltype(policy)>;
+      const auto rows = detail::pair_for<Policy>(qj, pj);
       const auto pi = policy.bind(rows);
       const bool bonus = j == d.size();
       if (!bonus) {
@@ -169,8 +168,8 @@ TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
     short_draft.bonus = false;
     verdict v = verify_token(short_draft, q, p, policy, chooser, out, scratch);
     if (v.accepted < d.size()) return v;
-    auto row = as_row(p[d.size()]);
-    if (row.normalise() != status::ok) return v;
+    const auto row = as_row(p[d.size()]).normalise();
+    if (row.why() != status::ok) return v;
     out[v.emitted++].token = chooser.draw({stream::bonus, std::uint32_t(d.size()), 0},
                                           weigh(row, [](auto x) { return x; }, scratch));
     return v;

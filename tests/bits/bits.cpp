@@ -153,9 +153,10 @@ std::vector<T> probabilities(numbers& random, std::size_t size) {
 }
 
 template <class Row>
-void add_row(hash& h, Row row) {
+void add_row(hash& h, const Row& of) {
   using T = typename Row::value_type;
-  h.add(std::uint64_t(row.normalise(true)));
+  const auto row = of.normalise(true);
+  h.add(std::uint64_t(row.why()));
   for (std::size_t begin = 0; begin < row.size(); begin += specagg::block_size) {
     const std::size_t count = std::min(row.size() - begin, specagg::block_size);
     const auto block = row.open(begin, count);
@@ -187,15 +188,13 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
     for (const double temperature : {1., 0.3, 2., 1e-3})
       lse.add(specagg::log_sum_exp(std::span(l).first(size), temperature));
 
-    specagg::dense_row<T> dense_p(p), dense_q(q);
-    auto indexed_q = specagg::as_row(table<T>{q});
-    (void)dense_p.normalise();
-    (void)dense_q.normalise();
-    (void)indexed_q.normalise();
-    const specagg::row_pair<true, specagg::dense_row<T>, specagg::dense_row<T>> pair(dense_q,
-                                                                                     dense_p);
-    const specagg::row_pair<true, decltype(indexed_q), specagg::dense_row<T>> mixed(indexed_q,
-                                                                                    dense_p);
+    const auto dense_p = specagg::dense_row<T>(p).normalise(),
+               dense_q = specagg::dense_row<T>(q).normalise();
+    const auto indexed_q = specagg::as_row(table<T>{q}).normalise();
+    using dense = std::remove_const_t<decltype(dense_p)>;
+    using indexed = std::remove_const_t<decltype(indexed_q)>;
+    const specagg::row_pair<true, dense, dense> pair(dense_q, dense_p);
+    const specagg::row_pair<true, indexed, dense> mixed(indexed_q, dense_p);
     const auto add_sums = [&](const auto& r) {
       sums.add(r.sum([](auto at) { return specagg::positive(at.p - at.q); }));
       sums.add(r.sum([](auto at) { return at.p * at.q; }));
@@ -225,11 +224,12 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
 
     for (int i = 0; i < 12; ++i) {
       const double temperatures[] = {0, 0.5, 1, 3}, top_p[] = {1, 0.9, 0.4}, min_p[] = {0, 0.05};
-      specagg::processed_row<T> row(
-          l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u, top_p[i % 3], min_p[i % 2]});
-      filters.add(std::uint64_t(row.normalise()));
-      filters.add(row.restriction().logit);
-      filters.add(std::uint64_t(row.restriction().last));
+      const auto row = specagg::processed_row<T>(l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u,
+                                                     top_p[i % 3], min_p[i % 2]})
+                           .normalise();
+      filters.add(std::uint64_t(row.why()));
+      filters.add(row.restriction.logit);
+      filters.add(std::uint64_t(row.restriction.last));
       for (std::size_t v = 0; v < size; v += 5) filters.add(row[v]);
     }
     std::vector<std::uint32_t> counts(size);
@@ -297,8 +297,8 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   std::array<token_id, 4> tokens{};
   const std::size_t gamma = random.below(5);
   for (std::size_t j = 0; j < gamma; ++j) {
-    auto q = make_q[j];
-    if (q.normalise() != specagg::status::ok) continue;
+    const auto q = make_q[j].normalise();
+    if (q.why() != specagg::status::ok) continue;
     const auto w = specagg::weigh(q, [](auto at) { return at; }, scratch);
     tokens[j] = chooser.draw({specagg::stream::draft, std::uint32_t(start + j), start}, w);
     if (random.below(40) == 0)

@@ -43,8 +43,8 @@ std::vector<double> scratch;
 volatile double sink;
 
 std::vector<float> probabilities(const std::vector<float>& logits) {
-  softmax_row<float> row(logits);
-  if (row.normalise() != status::ok) std::abort();
+  const auto row = softmax_row<float>(logits).normalise();
+  if (row.why() != status::ok) std::abort();
   std::vector<float> x(logits.size());
   for (std::size_t v = 0; v < x.size(); ++v) x[v] = row[v];
   return x;
@@ -63,8 +63,8 @@ void verify(const Policy& policy) {
   sink = out[drafts].log_pi;
 }
 void filter(const sampling& how) {
-  processed_row<float> row(wide[0].p, how);
-  if (row.normalise() != status::ok) std::abort();
+  const auto row = processed_row<float>(wide[0].p, how).normalise();
+  if (row.why() != status::ok) std::abort();
   sink = row[0];
 }
 
@@ -81,13 +81,14 @@ KERNEL(log_sum_exp) {
   sink = log_sum_exp(wide[0].p);
 }
 KERNEL(total_variation) {
-  dense_row<float> rq(q), rp(p);
-  if (rq.normalise() != status::ok || rp.normalise() != status::ok) std::abort();
+  const auto rq = dense_row<float>(q).normalise(), rp = dense_row<float>(p).normalise();
+  if (rq.why() != status::ok || rp.why() != status::ok) std::abort();
   sink = total_variation(row_pair(rq, rp));
 }
 KERNEL(residual) {
-  softmax_row<float> rq(wide[0].q), rp(wide[0].p);
-  if (rq.normalise() != status::ok || rp.normalise() != status::ok) std::abort();
+  const auto rq = softmax_row<float>(wide[0].q).normalise(),
+             rp = softmax_row<float>(wide[0].p).normalise();
+  if (rq.why() != status::ok || rp.why() != status::ok) std::abort();
   const row_pair pair(rq, rp);
   sink =
       inverse_transform(weigh(pair, [](auto at) { return positive(at.p - at.q); }, scratch), 0.5);
@@ -98,8 +99,8 @@ KERNEL(top_k) { filter({.temperature = 0.8, .top_k = 50}); }
 KERNEL(top_p) { filter({.temperature = 0.8, .top_p = 0.9}); }
 KERNEL(greedy) { filter({.temperature = 0}); }
 KERNEL(race) {
-  softmax_row<float> row(wide[0].p);
-  if (row.normalise() != status::ok) std::abort();
+  const auto row = softmax_row<float>(wide[0].p).normalise();
+  if (row.why() != status::ok) std::abort();
   sink = race(row, coupled_noise(5), 0);
 }
 

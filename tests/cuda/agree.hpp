@@ -124,11 +124,11 @@ struct example {
       random_streams chooser(seed[r], request[r]);
       for (std::uint32_t j = 0; j < g; ++j) {
         const std::vector<S> logits = draft_copy(r, j);
-        auto q = row(logits, r);
+        const auto q = row(logits, r).normalise();
         token_id y = token_id(random.below(s.vocabulary));
         if (random.below(20) == 0)
           y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));
-        else if (random.below(10) != 0 && q.normalise() == status::ok)
+        else if (random.below(10) != 0 && q.why() == status::ok)
           y = coupled ? race(q, coupled_noise(seed[r], request[r]), start[r] + j)
                       : draw(q, {stream::draft, start[r] + j, start[r]}, chooser, scratch);
         tokens[r * s.most + j] = y;

@@ -69,15 +69,14 @@ struct forest {
     const auto first =
         std::size_t(std::find(t.parents.begin(), t.parents.end(), parent) - t.parents.begin()) + 1;
     const auto siblings = std::size_t(std::count(t.parents.begin(), t.parents.end(), parent));
-    const one_hot_row<float> alone(t.tokens[i - 1], V);
-    auto q = row(draft, r, parent);
+    const auto alone = one_hot_row<float>(t.tokens[i - 1], V).normalise();
+    const auto q = row(draft, r, parent).normalise();
     if (propose == proposal::top || (propose == proposal::greedy && i != first)) return alone;
     const auto without = propose == proposal::sampled  ? t.tokens.subspan(first - 1, i - first)
                          : propose == proposal::greedy ? t.tokens.subspan(i, siblings - 1)
                                                        : std::span<const token_id>();
-    row_without<processed_row<S>> rest(q, without);
-    if (propose == proposal::greedy && q.normalise() == status::ok &&
-        rest.normalise() != status::ok)
+    const auto rest = row_without(q, without).normalise();
+    if (propose == proposal::greedy && q.why() == status::ok && rest.why() != status::ok)
       return alone;
     return rest;
   }

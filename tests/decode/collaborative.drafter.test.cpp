@@ -166,12 +166,12 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
   for (const std::size_t proposed : {0u, 3u}) {
     toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
     struct : mixed_drafter {
-      std::array<one_hot_row<T>, 3> kept;
       status next(const draft_position& at, no_processor&, row_type& row, double&) {
         std::array<double, vocabulary> x;
         model.row(at.tokens, x);
-        row = one_hot_row<T>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary);
-        return row.normalise();
+        row = one_hot_row<T>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary)
+                  .normalise();
+        return row.why();
       }
     } drafter;
     drafter.model = toy_source<double>(vocabulary, 7);

@@ -374,8 +374,8 @@ TEST_CASE(
       auto raw = combined<N>(policy, models, context);  // at temperature 1
       for (double& x : raw) x = std::log(x);
       const processed_row<T> as_logits(raw, s);
-      auto row = as_logits;
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = as_logits.normalise();
+      REQUIRE(row.why() == status::ok);
       std::vector<double> r(vocabulary);
       for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
       const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
@@ -533,8 +533,8 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
   std::uint32_t decisions = 0;
   std::vector<double> scratch(verify_scratch(vocabulary));
   const auto sample = [&](const std::vector<double>& w) {
-    auto row = as_row(w);
-    if (row.normalise() != status::ok) FAIL("weights to draw from");
+    const auto row = as_row(w).normalise();
+    if (row.why() != status::ok) FAIL("weights to draw from");
     return draw(row, {stream::draft, decisions++, 0}, chooser, scratch);
   };
   const auto propose = [&](std::size_t k, std::size_t n) {
@@ -653,8 +653,8 @@ double total_variation(const std::vector<double>& a, const std::vector<double>& 
 std::vector<double> context_free(const toy_source<T>& m) {
   std::vector<T> l(m.vocab_size());
   m.row({}, l);
-  processed_row<T> row(l);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = processed_row<T>(l).normalise();
+  REQUIRE(row.why() == status::ok);
   std::vector<double> p;
   for (std::size_t v = 0; v < l.size(); ++v) p.push_back(row[v]);
   return p;

@@ -92,7 +92,7 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
     vocabulary_map map;
     REQUIRE(make_vocabulary_map(to, vocabulary, map) == status::ok);
     mapped_drafter<telling> drafter(m[0], map, 3);
-    drafting_workspace<T, mapped_row<T>> work(vocabulary, {.gamma = 3});
+    drafting_workspace<T, normal_form<mapped_row<T>>> work(vocabulary, {.gamma = 3});
     return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, work);
   });
 }

@@ -96,9 +96,10 @@ TEST_CASE("a round that throws is rolled back, whichever part it was in") {
 }
 TEST_CASE("sampled rows are of their own logits, and are normalised when they are looked at") {
   std::array<float, 6> logits{0, 1, 2, 5, 0, 0};
-  std::array<processed_row<float>, 2> memory;
-  const auto rows = detail::sampled_rows<lossless>(std::span<float>(logits), sampling{0},
-                                                   std::span<processed_row<float>>(memory));
+  using row = normal_form<processed_row<float>>;
+  std::array<row, 2> memory;
+  const auto rows =
+      detail::sampled_rows<lossless>(std::span<float>(logits), sampling{0}, std::span<row>(memory));
   REQUIRE(rows.size() == 2);
   CHECK(rows[1][0] == 1.f);
   CHECK(rows[0][2] == 1.f);

@@ -133,8 +133,8 @@ std::vector<T> logits_of(actor model, const tokens& context) {
 }
 std::vector<double> row_of(const actor& model, const tokens& context) {
   const std::vector<T> logits = logits_of(model, context);
-  processed_row<T> row(logits, sample);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = processed_row<T>(logits, sample).normalise();
+  REQUIRE(row.why() == status::ok);
   std::vector<double> p(V);
   for (std::size_t v = 0; v < V; ++v) p[v] = row[v];
   return p;
@@ -335,8 +335,8 @@ TEST_CASE(
     }
     const auto q = q_of(context);
     const std::vector<T> logits = logits_of(actor(V, 1), context);
-    softmax_row<T> at_temperature_1(logits);
-    REQUIRE(at_temperature_1.normalise() == status::ok);
+    const auto at_temperature_1 = softmax_row<T>(logits).normalise();
+    REQUIRE(at_temperature_1.why() == status::ok);
     for (std::size_t v = 0; v < V; ++v)
       if (q[v] > 0) {
         context.push_back(token_id(v));
@@ -388,7 +388,7 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
     for (std::size_t j = 0; j < gamma && s == status::ok; ++j) {
       s = score(t.tokens.first(t.size), d, processor, std::span(q[j]));
       q_rows.emplace_back(q[j], sample);
-      if (s == status::ok) s = q_rows[j].normalise();
+      if (s == status::ok) s = q_rows[j].normalise().why();
       if (s == status::ok)
         append(t, draw_draft(q_rows[j], std::uint32_t(start), j, chooser, scratch), processor);
     }

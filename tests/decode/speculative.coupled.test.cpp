@@ -90,8 +90,8 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
       for (std::size_t i = 0; i < r.emitted; ++i) {
         // pi, of rows that are still in the workspace.
         std::vector<double> law(two);
-        auto p = work.target_rows[i];
-        REQUIRE(p.normalise() == status::ok);
+        const auto p = work.target_rows[i].normalise();
+        REQUIRE(p.why() == status::ok);
         for (std::size_t v = 0; v < two; ++v) {
           law[v] = p[v];
           if constexpr (reads_draft<Policy>)

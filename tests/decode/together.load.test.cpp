@@ -140,8 +140,8 @@ double worst_error(const V& verifier, const Policy& policy, const Load& made, st
         const std::size_t emitted = one.shared.result.emitted, start = one.written.size - emitted;
         for (std::size_t i = 0; i < emitted; ++i) {
           std::array<double, two> law;  // of rows that are still in the workspace
-          auto p = one.work.target_rows[i];
-          REQUIRE(p.normalise() == status::ok);
+          const auto p = one.work.target_rows[i].normalise();
+          REQUIRE(p.why() == status::ok);
           for (std::size_t v = 0; v < two; ++v)
             law[v] = reads_draft<Policy> ? 0.5 * one.work.draft_rows[i][v] + 0.5 * p[v] : p[v];
           const token_id x = one.work.emissions[i].token;

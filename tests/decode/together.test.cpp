@@ -416,7 +416,7 @@ namespace {
 
 // A drafter whose row depends on how much the target has read, as a draft head's does.
 struct watching {
-  using row_type = processed_row<float>;
+  using row_type = normal_form<processed_row<float>>;
   toy_source<float>* target;
   std::vector<float> logits = std::vector<float>(7 * 40);
   std::size_t vocab_size() const { return 40; }
@@ -427,9 +427,9 @@ struct watching {
     const auto own = std::span(logits).subspan(at.drafted * 40, 40);
     for (std::size_t v = 0; v < 40; ++v)
       own[v] = 0.3f * float((v * 7 + target->position() * 5 + std::size_t(at.tokens.back())) % 11);
-    row = row_type(own, {});
+    row = processed_row<float>(own, {}).normalise(at.confidence);
     confidence = 0;
-    return row.normalise(at.confidence);
+    return row.why();
   }
 };
 
@@ -508,7 +508,7 @@ TEST_CASE("drafters without a model share rounds, too") {
     text t{memory, 3};
     random_streams random;
     lookup_drafter<> drafter{6, 60};
-    drafting_workspace<float, one_hot_row<float>> work{6, {.gamma = 3}};
+    drafting_workspace<float, normal_form<one_hot_row<float>>> work{6, {.gamma = 3}};
     lossless policy;
     together_text<lookup_drafter<>, toy_source<float>, lossless, random_streams> shared{
         t, 50, drafter, target, policy, random, work};

@@ -56,8 +56,8 @@ inline std::vector<double> probabilities(const specagg::toy_source<double>& mode
   auto processor = memory.with(penalty);
   for (const specagg::token_id t : context) (void)processor.push(t);
   processor.apply(std::span(logits));
-  specagg::processed_row<double> row(logits, s);
-  if (row.normalise() != specagg::status::ok) FAIL("a toy model's row");
+  const auto row = specagg::processed_row<double>(logits, s).normalise();
+  if (row.why() != specagg::status::ok) FAIL("a toy model's row");
   std::vector<double> p(logits.size());
   for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
   return p;
@@ -89,8 +89,11 @@ double worst_joint_error(const Law& law, std::size_t length, specagg::token_id e
 // Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a
 // toy model's row.
 struct mixed_drafter {
-  using row_type = specagg::any_row<specagg::one_hot_row<double>, specagg::sparse_row<double>,
-                                    specagg::processed_row<double>>;
+  template <class R>
+  using normal_form = specagg::normal_form<R>;
+  using row_type = specagg::any_row<normal_form<specagg::one_hot_row<double>>,
+                                    normal_form<specagg::sparse_row<double>>,
+                                    normal_form<specagg::processed_row<double>>>;
   specagg::toy_source<double> model{vocabulary, 1};
   std::array<std::array<double, vocabulary>, 4> logits;
   std::array<std::array<specagg::token_id, 2>, 4> ids;
@@ -112,21 +115,21 @@ struct mixed_drafter {
     model.row(at.tokens, logits[j]);
     const auto top = specagg::token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
     switch (at.tokens.size() % 3) {
-      case 0: row = specagg::one_hot_row<double>(top, vocabulary); break;
+      case 0: row = specagg::one_hot_row<double>(top, vocabulary).normalise(); break;
       case 1:
         ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2};
         two[j] = {0.25, 0.75};
-        row = specagg::sparse_row<double>(ids[j], two[j], vocabulary);
+        row = specagg::sparse_row<double>(ids[j], two[j], vocabulary).normalise();
         break;
-      default: row = specagg::processed_row<double>(logits[j]);
+      default: row = specagg::processed_row<double>(logits[j]).normalise(at.confidence);
     }
-    return row.normalise(at.confidence);
+    return row.why();
   }
 };
 
 // Rows of two tokens that also depend on where the round began, and on a seed.
 struct started_drafter {
-  using row_type = specagg::processed_row<double>;
+  using row_type = specagg::normal_form<specagg::processed_row<double>>;
   std::uint64_t seed = 1;
   std::array<std::array<double, 2>, 8> logits = {};
   std::size_t vocab_size() const { return 2; }
@@ -136,10 +139,9 @@ struct started_drafter {
   specagg::status next(const specagg::draft_position& at, P&, row_type& row, double& confidence) {
     auto& own = logits[at.drafted];
     specagg::toy_source<double>(2, seed + 7 * (at.tokens.size() - at.drafted)).row(at.tokens, own);
-    row = row_type(own);
-    const specagg::status s = row.normalise();
+    row = specagg::processed_row<double>(own).normalise(at.confidence);
     confidence = std::max(row[0], row[1]);
-    return s;
+    return row.why();
   }
 };
 
@@ -153,9 +155,10 @@ struct enumerated_coupled {
     return chooser.draw({specagg::stream::draft, std::uint32_t(position), 0}, law);
   }
   template <specagg::Row R, class C>
-  specagg::token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
+  specagg::token_id propose(const R& row, std::uint32_t start, std::size_t j, C& chooser,
                             std::span<double>) const {
-    if (q.normalise() != specagg::status::ok) return specagg::no_token;
+    const auto& q = row.normalise();
+    if (q.why() != specagg::status::ok) return specagg::no_token;
     std::vector<double> law(q.size());
     for (std::size_t v = 0; v < law.size(); ++v) law[v] = q[v];
     return draw(chooser, start + j, law);
@@ -169,14 +172,13 @@ struct enumerated_coupled {
     for (specagg::draft_acceptance& a : acceptances) a = {};
     for (std::size_t j = 0; j < g || (j == g && !drafted.ends_text(g)); ++j) {
       specagg::token_id x = specagg::no_token;
-      result.why = specagg::detail::with_target_law(policy, q_rows, p_rows, j,
-                                                    [&](const auto& rows, const auto& pi) {
-                                                      std::vector<double> law(rows.size());
-                                                      for (std::size_t v = 0; v < law.size(); ++v)
-                                                        law[v] = pi(at(rows, v)).v;
-                                                      x = draw(chooser, drafted.start + j, law);
-                                                      return specagg::status::ok;
-                                                    });
+      result.why = specagg::detail::with_law<specagg::detail::draft_row::if_read>(
+          policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+            std::vector<double> law(rows.size());
+            for (std::size_t v = 0; v < law.size(); ++v) law[v] = pi(at(rows, v)).v;
+            x = draw(chooser, drafted.start + j, law);
+            return specagg::status::ok;
+          });
       if (result.why != specagg::status::ok) return result;
       const bool kept = j < g && x == drafted.tokens[j];
       out[result.emitted++] = {

@@ -11,8 +11,8 @@ int main() {
     return [model = toy_source<float>(V, seed)](const std::vector<token_id>& text) {
       std::vector<float> logits(V), p(V);
       model.row(text, logits);
-      softmax_row<float> row(logits);
-      if (row.normalise() == status::ok)
+      const auto row = softmax_row<float>(logits).normalise();
+      if (row.why() == status::ok)
         for (std::size_t v = 0; v < V; ++v) p[v] = row[v];
       return p;
     };
@@ -32,7 +32,7 @@ int main() {
     for (std::size_t j = 0; j < gamma; ++j) {
       q_rows.push_back(q(y));
       const moment m{stream::draft, std::uint32_t(y.size()), drafted.start};
-      y.push_back(draw(dense_row<float>(q_rows.back()), m, alone, scratch));
+      y.push_back(draw(dense_row<float>(q_rows.back()).normalise(), m, alone, scratch));
       p_rows.push_back(p(y));
     }
     drafted.tokens = std::span<const token_id>(y).subspan(whole.size());

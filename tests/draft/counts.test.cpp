@@ -170,8 +170,8 @@ TEST_CASE(
     double confidence;
     REQUIRE(ask(drafter, text, {}, row, confidence) == status::ok);
     CHECK(confidence == Approx(std::pow(*std::ranges::max_element(p), 3)).epsilon(1e-12));
-    processed_row<double> due(logits, s);
-    REQUIRE(due.normalise() == status::ok);
+    const auto due = processed_row<double>(logits, s).normalise();
+    REQUIRE(due.why() == status::ok);
     for (std::size_t v = 0; v < 12; ++v) CHECK(row[v] == Approx(due[v]).epsilon(1e-9));
   }
   // Temperature 0: 5 and 3 followed 1 equally often.

@@ -179,7 +179,7 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         lookup_drafter<double> lookup(vocabulary, 16, &all, 1);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, one_hot_row<double>> work(vocabulary, options);
+        drafting_workspace<double, normal_form<one_hot_row<double>>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
@@ -230,7 +230,7 @@ TEST_CASE(
       lookup_drafter<float> lookup(20, 100);
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = gamma, .sample = {0}});
+      drafting_workspace<float, normal_form<one_hot_row<float>>> work(20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {
@@ -256,7 +256,7 @@ TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without
     lookup_drafter<float> lookup(20, 300);
     std::vector<token_id> buffer(300);
     text t{buffer, 1};
-    drafting_workspace<float, one_hot_row<float>> work(20, {.gamma = gamma});
+    drafting_workspace<float, normal_form<one_hot_row<float>>> work(20, {.gamma = gamma});
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(
@@ -276,7 +276,7 @@ TEST_CASE(
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
   buffer.resize(300);
   text t{buffer, 5};
-  drafting_workspace<float, one_hot_row<float>> work(20, {});
+  drafting_workspace<float, normal_form<one_hot_row<float>>> work(20, {});
   random_streams chooser(1);
   status draft_why = status::ok;
   CHECK(speculative_decode(t, 250, lookup, m, ensemble{0.5}, chooser, work,

@@ -26,8 +26,8 @@ std::vector<double> mapped_by_hand(const toy& draft, const tokens& context, cons
       q[std::size_t(toy_map.to(d))] = std::exp(logits[std::size_t(d)]) / all / z;
   if (s.temperature == 1 && s.top_k == 0) return q;
   for (double& x : q) x = std::log(x);
-  processed_row<double> row(q, s);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = processed_row<double>(q, s).normalise();
+  REQUIRE(row.why() == status::ok);
   std::vector<double> filtered(V);
   for (std::size_t v = 0; v < V; ++v) filtered[v] = row[v];
   return filtered;
@@ -153,8 +153,8 @@ TEST_CASE(
   penalties processor({.repetition = 1.6, .presence = 0.5}, counts, distinct, history);
   tokens text{2, 0};
   for (const token_id t : text) (void)processor.push(t);
-  std::array<processed_row<double>, 4> p;
-  std::array<mapped_row<double>, 4> q;
+  std::array<normal_form<processed_row<double>>, 4> p;
+  std::array<normal_form<mapped_row<double>>, 4> q;
   for (std::size_t j = 0; j < 4; ++j) {
     double c = -1, d = -1;
     REQUIRE(model.next({text, j, true}, processor, p[j], c) == status::ok);
@@ -168,7 +168,7 @@ TEST_CASE(
   CHECK(sparse.position() == 5);
   REQUIRE(sparse.rollback(2) == status::ok);
   CHECK(second.position() == 2);
-  mapped_row<double> row;
+  normal_form<mapped_row<double>> row;
   double c = 0;
   // no memory for a fifth row
   CHECK(sparse.next({text, 4}, processor, row, c) == status::invalid_parameter);
@@ -253,8 +253,8 @@ TEST_CASE(
   CHECK(of_nan.next({text, 0}, none, p, c) == status::ok);
   std::vector<double> bad(of_draft.size(), std::numeric_limits<double>::quiet_NaN()), bad_row(V);
   CHECK(map_logits<double>(toy_map, bad, bad_row));
-  processed_row<double> found(bad_row);
-  CHECK(found.normalise() == status::invalid_row);
+  const auto found = processed_row<double>(bad_row).normalise();
+  CHECK(found.why() == status::invalid_row);
 
   toy small(5, 1);
   mapped_source wrong(small, toy_map);

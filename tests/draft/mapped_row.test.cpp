@@ -26,13 +26,14 @@ TEST_CASE(
             ids.push_back(token_id(t));
             logits.push_back(all[t] = double(random() % 20) / 4);  // with ties
           }
-        mapped_row<double> row(ids, logits, v, s);
-        processed_row<double> due(all, s);
-        REQUIRE(row.normalise(true) == status::ok);
-        REQUIRE(due.normalise(true) == status::ok);
+        const auto row = mapped_row<double>(ids, logits, v, s).normalise(true);
+        const auto due = processed_row<double>(all, s).normalise(true);
+        REQUIRE(row.why() == status::ok);
+        REQUIRE(due.why() == status::ok);
         REQUIRE(row.size() == v);
         CHECK(row.largest_confidence() == Approx(due.largest_confidence()).epsilon(1e-14));
-        const row_pair<true, mapped_row<double>, processed_row<double>> both(row, due);
+        const row_pair<true, normal_form<mapped_row<double>>, normal_form<processed_row<double>>>
+            both(row, due);
         CHECK(both.sum([](auto at) { return at.q; }) == Approx(1).epsilon(1e-13));
         CHECK(both.sum([](auto at) { return max(at.q - at.p, at.p - at.q); }) < 1e-13);
         CHECK(both.sum([](auto at) {
@@ -46,22 +47,23 @@ TEST_CASE("q' is q over the mass Z of the mapped tokens") {
   const tokens ids{1, 4};
   // the other half is on tokens without a place
   const std::vector<double> mapped{std::log(0.2), std::log(0.3)};
-  mapped_row<double> row(ids, mapped, 6);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = mapped_row<double>(ids, mapped, 6).normalise();
+  REQUIRE(row.why() == status::ok);
   const double due[] = {0, 0.4, 0, 0, 0.6, 0};
   for (std::size_t v = 0; v < 6; ++v) CHECK(row[v] == Approx(due[v]).epsilon(1e-14).margin(0));
 }
 TEST_CASE("a mapped row says what is wrong with it") {
   const tokens ids{1, 4};
   const std::vector<double> logits{1, 2, 3};
-  CHECK(mapped_row<double>().normalise() == status::invalid_row);
-  CHECK(mapped_row<double>(ids, logits, 6).normalise() == status::vocabulary_mismatch);
-  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 4).normalise() ==
+  CHECK(mapped_row<double>().normalise().why() == status::invalid_row);
+  CHECK(mapped_row<double>(ids, logits, 6).normalise().why() == status::vocabulary_mismatch);
+  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 4).normalise().why() ==
         status::vocabulary_mismatch);
-  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 6, {.temperature = -1}).normalise() ==
-        status::invalid_parameter);
+  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 6, {.temperature = -1})
+            .normalise()
+            .why() == status::invalid_parameter);
   std::vector<double> bad{1, std::numeric_limits<double>::quiet_NaN()};
-  CHECK(mapped_row<double>(ids, bad, 6).normalise() == status::invalid_row);
+  CHECK(mapped_row<double>(ids, bad, 6).normalise().why() == status::invalid_row);
   bad.assign(2, -std::numeric_limits<double>::infinity());
-  CHECK(mapped_row<double>(ids, bad, 6).normalise() == status::invalid_row);
+  CHECK(mapped_row<double>(ids, bad, 6).normalise().why() == status::invalid_row);
 }

@@ -20,7 +20,7 @@ TEST_CASE(
   auto processor = memory.with(penalty);
   std::vector<token_id> tokens{0, 2};
   for (const token_id t : tokens) (void)processor.push(t);
-  std::array<processed_row<double>, 3> rows;
+  std::array<normal_form<processed_row<double>>, 3> rows;
   for (std::size_t j = 0; j < 3; ++j) {
     double confidence = -1;
     REQUIRE(drafter.next({tokens, j, j > 0}, processor, rows[j], confidence) == status::ok);

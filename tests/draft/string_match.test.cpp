@@ -93,7 +93,7 @@ TEST_CASE(
         string_match drafter(source, of_draft, V, longest_match{&of_target});
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, one_hot_row<double>> work(V, {.gamma = 3});
+        drafting_workspace<double, normal_form<one_hot_row<double>>> work(V, {.gamma = 3});
         REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
                                    with::after_round{[&](const auto& r, const auto&) {
                                      drafted += r.drafted;

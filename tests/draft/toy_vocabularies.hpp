@@ -84,8 +84,8 @@ inline std::vector<double> mapped_row_after(std::span<const specagg::token_id> t
   specagg::mapped_source mapped(reader, toy_map);
   std::vector<double> row(of_target.size());
   if (mapped.extend(text, row) != specagg::status::ok) FAIL("a mapped toy has no row");
-  specagg::softmax_row<double> q(row);
-  if (q.normalise() != specagg::status::ok) FAIL("a mapped toy's row is none");
+  const auto q = specagg::softmax_row<double>(row).normalise();
+  if (q.why() != specagg::status::ok) FAIL("a mapped toy's row is none");
   std::vector<double> probabilities(row.size());
   for (std::size_t v = 0; v < row.size(); ++v) probabilities[v] = q[v];
   return probabilities;

@@ -49,8 +49,8 @@ void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const 
   for (std::size_t i = 0; i < v.emitted; ++i) {
     const std::size_t size = as_row(p[i]).size();
     if (out[i].token < 0 || std::size_t(out[i].token) >= size) std::abort();
-    auto row = as_row(p[i]);
-    if (row.normalise() != status::ok) std::abort();
+    const auto row = as_row(p[i]).normalise();
+    if (row.why() != status::ok) std::abort();
     if constexpr (std::is_same_v<Policy, lossless>) {
       if (!(double(row[std::size_t(out[i].token)]) > 0)) std::abort();
     } else {

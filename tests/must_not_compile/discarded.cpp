@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: nodiscard.*normalise.*nodiscard.*verify_token
+// EXPECT: nodiscard.*verify_token.*
 // ERRORS: 2
 #include <array>
 

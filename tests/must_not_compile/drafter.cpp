@@ -5,7 +5,7 @@
 using namespace specagg;
 
 struct same_again {  // proposes the last token once more
-  using row_type = one_hot_row<float>;
+  using row_type = normal_form<one_hot_row<float>>;
   std::size_t size;
   std::size_t vocab_size() const { return size; }
   std::size_t position() const { return 0; }
@@ -14,9 +14,9 @@ struct same_again {  // proposes the last token once more
 #endif
   template <class P>
   status next(const draft_position& at, P&, row_type& row, double& confidence) {
-    row = row_type(at.tokens.back(), size);
+    row = one_hot_row<float>(at.tokens.back(), size).normalise();
     confidence = 0.5;
-    return row.normalise();
+    return row.why();
   }
 };
 
@@ -31,7 +31,7 @@ struct table {  // a target model
 
 speculative_result draft_and_verify(text& t, same_again& drafter, table& target);
 speculative_result draft_and_verify(text& t, same_again& drafter, table& target) {
-  drafting_workspace<float, one_hot_row<float>> work(drafter.size, {});
+  drafting_workspace<float, normal_form<one_hot_row<float>>> work(drafter.size, {});
   random_streams chooser(1);
   return speculative_round(t, 10, drafter, target, lossless(), chooser, work);
 }

@@ -8,7 +8,7 @@ using namespace specagg;
 #ifdef SPECAGG_BROKEN
 using workspace = speculative_workspace<float>;  // of a draft model
 #else
-using workspace = drafting_workspace<float, one_hot_row<float>>;
+using workspace = drafting_workspace<float, normal_form<one_hot_row<float>>>;
 #endif
 
 status decode(text& t, lookup_drafter<>& drafter, toy_source<float>& p, workspace& work);

@@ -44,13 +44,14 @@ row law_of(const Policy& policy, const std::array<row, N>& rows) {
     return specagg::target_law(policy, rows[0], rows[1]);
   } else {
     std::array<std::vector<T>, N> x;
-    std::array<specagg::dense_row<T>, N> ready;
+    using ready_row = specagg::normal_form<specagg::dense_row<T>>;
+    std::array<ready_row, N> ready;
     for (std::size_t k = 0; k < N; ++k) {
       x[k].assign(rows[k].begin(), rows[k].end());
-      ready[k] = specagg::dense_row<T>(x[k]);
-      if (ready[k].normalise() != specagg::status::ok) FAIL("a row");
+      ready[k] = specagg::dense_row<T>(x[k]).normalise();
+      if (ready[k].why() != specagg::status::ok) FAIL("a row");
     }
-    const specagg::model_rows<specagg::dense_row<T>, N> all(ready);
+    const specagg::model_rows<ready_row, N> all(ready);
     const auto pi = policy.bind(all);
     row law;
     for (std::size_t v = 0; v < all.size(); ++v) law.push_back(double(pi(at(all, v)).v));

@@ -37,7 +37,7 @@ static_assert(TargetPolicy<plain> && TargetPolicy<declared, double> && !TargetPo
 // A pair of rows of 2500 tokens (three blocks), one in seven of which the draft never draws.
 struct pair_of_rows {
   std::vector<double> q = std::vector<double>(2500), p = q;
-  dense_row<double> q_row, p_row;
+  normal_form<dense_row<double>> q_row, p_row;
   pair_of_rows() {
     double q_sum = 0, p_sum = 0;
     for (std::size_t v = 0; v < q.size(); ++v) {
@@ -48,9 +48,9 @@ struct pair_of_rows {
       q[v] /= q_sum;
       p[v] /= p_sum;
     }
-    q_row = dense_row<double>(q);
-    p_row = dense_row<double>(p);
-    REQUIRE((q_row.normalise() == status::ok && p_row.normalise() == status::ok));
+    q_row = dense_row<double>(q).normalise();
+    p_row = dense_row<double>(p).normalise();
+    REQUIRE((q_row.why() == status::ok && p_row.why() == status::ok));
   }
 };
 
@@ -63,7 +63,7 @@ TEST_CASE(
     "passes over a pair of rows: one sum or two, a maximum, the first largest token, what the "
     "draft may draw") {
   const pair_of_rows x;
-  const row_pair<false, dense_row<double>, dense_row<double>> rows(x.q_row, x.p_row);
+  const row_pair rows(x.q_row, x.p_row);
   double product = 0, overlap = 0;
   for (std::size_t v = 0; v < x.q.size(); ++v) {
     product += x.q[v] * x.p[v];
@@ -110,7 +110,7 @@ TEST_CASE("0 log 0 is 0. Entropy and e^z - 1 keep their digits") {
 }
 TEST_CASE("normalised weights sum to 1, and are NaN where no token has weight") {
   const pair_of_rows x;
-  const row_pair<false, dense_row<double>, dense_row<double>> rows(x.q_row, x.p_row);
+  const row_pair rows(x.q_row, x.p_row);
   const auto product = normalised(rows, [](auto at) { return at.q * at.p; });
   CHECK(rows.sum(product) == Approx(1).epsilon(1e-13));
   CHECK(product(at(rows, 3)).v / product(at(rows, 4)).v ==

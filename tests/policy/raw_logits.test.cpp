@@ -19,8 +19,8 @@ row raw(const Policy& policy, const std::array<row, N>& logits, const sampling& 
   }
   std::vector<T> out(l[0].size());
   status result = combine_logits(policy, spans, std::span(out));
-  processed_row<T> combined(out, s);
-  if (result == status::ok) result = combined.normalise();
+  const auto combined = processed_row<T>(out, s).normalise();
+  if (result == status::ok) result = combined.why();
   if (why) *why = result;
   if (result != status::ok) return {};
   row law;
@@ -34,8 +34,8 @@ row processed(const Policy& policy, const std::array<row, 2>& logits, const samp
                     processed_row<double>(logits[1], s));
 }
 row process(const row& logits, const sampling& s) {
-  processed_row<double> r(logits, s);
-  if (r.normalise() != status::ok) FAIL("a row");
+  const auto r = processed_row<double>(logits, s).normalise();
+  if (r.why() != status::ok) FAIL("a row");
   row x;
   for (std::size_t v = 0; v < logits.size(); ++v) x.push_back(r[v]);
   return x;

@@ -36,13 +36,13 @@ TEST_CASE("deferral reads rows at temperature 1, laws are made of sampled ones")
   const std::vector<double> q_logits{1, 0, 0}, p_logits{0.6, 0, 1.2};
   for (const double temperature : {0.1, 0.5, 2.0}) {
     const softmax_row<double> q(q_logits, temperature), p(p_logits, temperature);
-    softmax_row<double> plain(p_logits);
-    REQUIRE(plain.normalise() == status::ok);
+    const auto plain = softmax_row<double>(p_logits).normalise();
+    REQUIRE(plain.why() == status::ok);
     const double top = std::max({plain[0], plain[1], plain[2]});
     const double alpha = 1 - plain[0] / top * 1.001;  // keeps tokens 0 and 2 by p at temperature 1
-    softmax_row<double> qt = q, pt = p;
-    REQUIRE(qt.normalise() == status::ok);
-    REQUIRE(pt.normalise() == status::ok);
+    const auto qt = q.normalise(), pt = p.normalise();
+    REQUIRE(qt.why() == status::ok);
+    REQUIRE(pt.why() == status::ok);
     const auto law = target_law(token_v3{1 - plain[0] / top + 1e-6}, q, p);
     CHECK(law[0] == Approx(qt[0] + qt[1] * pt[0]).epsilon(1e-12));
     CHECK(law[1] == Approx(qt[1] * pt[1]).epsilon(1e-12));

@@ -26,10 +26,10 @@ TEST_CASE(
   const std::vector<token_id> ids{5, 1500, 2999};
   const std::vector<float> three{0.2f, 0.5f, 0.3f};
   const auto check = [&](const auto& own, token_id drawn) {
-    mixed any = own;
-    auto one = own;
-    REQUIRE(any.normalise(true) == status::ok);
-    REQUIRE(one.normalise(true) == status::ok);
+    const auto any = mixed(own).normalise(true);
+    const auto one = own.normalise(true);
+    REQUIRE(any.why() == status::ok);
+    REQUIRE(one.why() == status::ok);
     REQUIRE(any.size() == one.size());
     using V16 = vec<float, 16>;
     for (std::size_t v = 0; v < V; ++v) CHECK(any[v] == one[v]);
@@ -81,10 +81,10 @@ TEST_CASE(
 }
 TEST_CASE("with_row gives the row by its own kind. A default any_row is invalid") {
   mixed row;
-  CHECK(row.normalise() == status::invalid_row);
+  CHECK(row.normalise().why() == status::invalid_row);
   row = one_hot_row<float>(2, 10);
   CHECK(with_row(row, [](auto& r) {
-    return std::is_same_v<std::remove_reference_t<decltype(r)>, one_hot_row<float>>;
+    return std::is_same_v<std::remove_cvref_t<decltype(r)>, one_hot_row<float>>;
   }));
   one_hot_row<float> plain(2, 10);
   CHECK(&with_row(plain, [](auto& r) -> auto& { return r; }) == &plain);
@@ -97,11 +97,11 @@ TEST_CASE(
   CHECK(draw_draft(one_hot_row<float>(7, 10), 3, 0, chooser, scratch) == 7);
   CHECK(draw_draft(one_hot_row<float>(10, 10), 3, 0, chooser, scratch) == no_token);
   CHECK(draw_draft(one_hot_row<float>(no_token, 10), 3, 0, chooser, scratch) == no_token);
-  CHECK(race(one_hot_row<float>(7, 10), coupled_noise(1), 4) == 7);
+  CHECK(race(one_hot_row<float>(7, 10).normalise(), coupled_noise(1), 4) == 7);
   std::vector<double> same(10);
   same[7] = 1;
-  dense_row<double> dense{std::span<const double>(same)};
-  REQUIRE(dense.normalise() == status::ok);
+  const auto dense = dense_row<double>{std::span<const double>(same)}.normalise();
+  REQUIRE(dense.why() == status::ok);
   CHECK(race(dense, coupled_noise(1), 4) == 7);
   CHECK(draw_draft(dense, 3, 0, chooser, scratch) == 7);
 }

@@ -53,8 +53,9 @@ auto read(const R& row, bool confidence = false) {
 
 // What is read 16 at a time and one at a time: the due probabilities within a relative error.
 template <class R, class Due>
-void holds(R row, const std::vector<Due>& due, double error) {
-  REQUIRE(row.normalise(true) == status::ok);
+void holds(const R& of, const std::vector<Due>& due, double error) {
+  const auto row = of.normalise(true);
+  REQUIRE(row.why() == status::ok);
   REQUIRE(row.size() == due.size());
   const auto p = read(row);
   bool equal = true, close = true;
@@ -112,8 +113,8 @@ struct table {
 };
 
 template <class R>
-status verdict(R row) {
-  return row.normalise();
+status verdict(const R& row) {
+  return row.normalise().why();
 }
 
 }  // namespace
@@ -147,13 +148,13 @@ TEMPLATE_TEST_CASE(
   for (T& x : p) x *= 1 + T(0x1p-11);  // exact; the rows have to be scaled
   const sparse<T> s(p);
   const table<T> t{p};
-  dense_row<T> dense(p);
-  auto indexed = as_row(t);
-  auto few = s.row(2500);
+  const auto dense = dense_row<T>(p).normalise();
+  const auto indexed = as_row(t).normalise();
+  const auto few = s.row(2500).normalise();
   for (int twice = 0; twice < 2; ++twice) {
-    CHECK(dense.normalise() == status::ok);
-    CHECK(indexed.normalise() == status::ok);
-    CHECK(few.normalise() == status::ok);
+    CHECK(dense.why() == status::ok);
+    CHECK(indexed.why() == status::ok);
+    CHECK(few.why() == status::ok);
     const auto scaled = read(dense);
     CHECK(scaled != p);
     CHECK(std::fabs(double(scaled[0]) - 0.5) <= unit<T>);
@@ -162,14 +163,14 @@ TEMPLATE_TEST_CASE(
     CHECK((read(dense, true) == scaled && read(indexed, true) == scaled &&
            read(few, true) == scaled));
   }
-  one_hot_row<T> hot(1024, 2500);
-  CHECK(hot.normalise(true) == status::ok);
+  const auto hot = one_hot_row<T>(1024, 2500).normalise(true);
+  CHECK(hot.why() == status::ok);
   std::vector<T> due(2500);
   due[1024] = 1;
   CHECK(read(hot) == due);
   CHECK(read(hot, true) == due);
   CHECK((hot[1023] == 0 && hot[1024] == 1 && hot[1025] == 0));
-  CHECK(read(sparse(due).row(2500)) == due);
+  CHECK(read(sparse(due).row(2500).normalise()) == due);
 }
 
 TEMPLATE_TEST_CASE("each defect of a row has its status, wherever it is", "", float, double) {
@@ -228,7 +229,7 @@ TEST_CASE(
     "harm") {
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
   const auto of = [&](std::vector<token_id> ids) {
-    const sparse_row<float> row(ids, p, 2000);
+    const auto row = sparse_row<float>(ids, p, 2000).normalise();
     double touched = 0;
     for (const std::size_t v : {0u, 5u, 1023u, 1024u, 1999u}) touched += double(row[v]);
     for (const float x : read(row)) touched += double(x);
@@ -253,16 +254,16 @@ TEST_CASE(
 TEST_CASE("blocks in which a sparse or one-hot row holds nothing say so") {
   const std::vector<token_id> ids = {5, 2048, 4095};
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
-  const sparse_row<float> row(ids, p, 5000);
-  const one_hot_row<float> hot(2047, 5000);
+  const auto row = sparse_row<float>(ids, p, 5000).normalise();
+  const auto hot = one_hot_row<float>(2047, 5000).normalise(),
+             later = one_hot_row<float>(2048, 5000).normalise();
   const bool row_empty[] = {false, true, false, false, true},
              hot_empty[] = {true, false, true, true, true};
   for (std::size_t b = 0; b < 5; ++b) {
     const std::size_t count = std::min<std::size_t>(1024, 5000 - 1024 * b);
     CHECK(specagg::detail::known_empty(row.open(1024 * b, count)) == row_empty[b]);
     CHECK(specagg::detail::known_empty(hot.open(1024 * b, count)) == hot_empty[b]);
-    CHECK(specagg::detail::known_empty(one_hot_row<float>(2048, 5000).open(1024 * b, count)) ==
-          (b != 2));
+    CHECK(specagg::detail::known_empty(later.open(1024 * b, count)) == (b != 2));
   }
 }
 
@@ -270,7 +271,7 @@ TEST_CASE("a one-hot row needs a token of the vocabulary") {
   CHECK(verdict(one_hot_row<float>(0, 1)) == status::ok);
   CHECK(verdict(one_hot_row<float>(9, 10)) == status::ok);
   for (const token_id t : {10, -1, -2147483647 - 1, 2147483647}) {
-    const one_hot_row<float> row(t, 10);
+    const auto row = one_hot_row<float>(t, 10).normalise();
     CHECK(verdict(row) == status::invalid_row);
     CHECK(read(row) == std::vector<float>(10));
     CHECK(row[9] == 0);
@@ -298,17 +299,20 @@ TEMPLATE_TEST_CASE(
       };
       const double error = specagg::softmax_error<T>(size) + unit<T> * (6 + 16 / temperature);
       holds(softmax_row<T>(l, temperature), softmax(temperature), error);
-      softmax_row<T> row(l.data(), size, temperature), cold(l, temperature);
-      CHECK(cold.normalise() == status::ok);
-      CHECK(cold.normalise(true) == status::ok);  // asked for later
-      CHECK(row.normalise(true) == status::ok);
-      const auto confidence = read(row, true), due = read([&] {
-                                                 softmax_row<T> at_temperature_1(l);
-                                                 CHECK(at_temperature_1.normalise() == status::ok);
-                                                 return at_temperature_1;
-                                               }());
+      const softmax_row<T> made(l.data(), size, temperature);
+      const auto row = made.normalise(true), cold = made.normalise();
+      CHECK(row.why() == status::ok);
+      CHECK(cold.why() == status::ok);
+      CHECK(row.confident());
+      CHECK(cold.confident() == (temperature == 1));
+      const auto confidence = read(row, true),
+                 due = read([&] {
+                   const auto at_temperature_1 = softmax_row<T>(l).normalise();
+                   CHECK(at_temperature_1.why() == status::ok);
+                   return at_temperature_1;
+                 }());
       CHECK(confidence == due);
-      CHECK(read(cold, true) == due);
+      CHECK(read(cold) == read(row));
       CHECK((read(row) == due) == (temperature == 1 || size == 1));
       CHECK(row.temperature() == temperature);
       CHECK(row.logits() == l.data());
@@ -348,11 +352,12 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
                    "", float, double) {
   using T = TestType;
   const std::vector<T> l = {0, 1, 1, 2, 1};
-  softmax_row<T> row(l), whole(l);
-  row.restrict_to({1, 2});
-  CHECK(row.restriction().last == 2);
-  REQUIRE(row.normalise(true) == status::ok);
-  REQUIRE(whole.normalise() == status::ok);
+  softmax_row<T> restricted(l);
+  restricted.restrict_to({1, 2});
+  const auto row = restricted.normalise(true), whole = softmax_row<T>(l).normalise();
+  CHECK(row.restriction.last == 2);
+  REQUIRE(row.why() == status::ok);
+  REQUIRE(whole.why() == status::ok);
   const auto p = read(row);
   const double e = std::exp(1.), sum = 2 + e;
   const double due[] = {0, 1 / sum, 1 / sum, e / sum, 0};
@@ -366,19 +371,20 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
 TEST_CASE("a confident row takes its confidence from another row of the same vocabulary") {
   const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f},
                            longer = {0.25f, 0.25f, 0.25f, 0.25f}, wrong = {1, 1, 1};
-  specagg::confident_row row(softmax_row<float>(l, 0.5), dense_row<float>(p));
-  CHECK(row.normalise(true) == status::ok);
+  const auto row =
+      specagg::confident_row(softmax_row<float>(l, 0.5), dense_row<float>(p)).normalise(true);
+  CHECK(row.why() == status::ok);
   CHECK(read(row, true) == p);
-  softmax_row<float> sampled(l, 0.5);
-  CHECK(sampled.normalise() == status::ok);
+  const auto sampled = softmax_row<float>(l, 0.5).normalise();
+  CHECK(sampled.why() == status::ok);
   CHECK(read(row) == read(sampled));
   CHECK(row[1] == sampled[1]);
   CHECK(row.size() == 3);
-  CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise() ==
+  CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise().why() ==
         status::vocabulary_mismatch);
-  specagg::confident_row bad{dense_row<float>(p), dense_row<float>(wrong)};
-  CHECK(bad.normalise() == status::ok);
-  CHECK(bad.normalise(true) == status::not_normalised);
+  const specagg::confident_row bad{dense_row<float>(p), dense_row<float>(wrong)};
+  CHECK(bad.normalise().why() == status::ok);
+  CHECK(bad.normalise(true).why() == status::not_normalised);
   static_assert(Row<decltype(row)>);
 }
 
@@ -387,11 +393,11 @@ TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   const std::vector<float>& constant = v;
   std::array<double, 2> a = {0.75, 0.25};
   const std::span<const float> s(v);
-  CHECK(as_row(v).open(0, 3).x == v.data());
-  CHECK(as_row(constant).open(0, 3).x == v.data());
-  CHECK(as_row(a).open(1, 1).x == a.data() + 1);
-  CHECK(as_row(s).open(0, 3).x == v.data());
-  CHECK(as_row(std::span<float>(v)).open(0, 3).x == v.data());
+  CHECK(as_row(v).normalise().open(0, 3).x == v.data());
+  CHECK(as_row(constant).normalise().open(0, 3).x == v.data());
+  CHECK(as_row(a).normalise().open(1, 1).x == a.data() + 1);
+  CHECK(as_row(s).normalise().open(0, 3).x == v.data());
+  CHECK(as_row(std::span<float>(v)).normalise().open(0, 3).x == v.data());
   static_assert(std::is_same_v<decltype(as_row(v)), dense_row<float>>);
   static_assert(std::is_same_v<decltype(as_row(a)), dense_row<double>>);
   static_assert(std::is_same_v<decltype(as_row(s)), dense_row<float>>);
@@ -404,14 +410,15 @@ TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   holds(as_row(std::vector<long double>{0.5, 0.5}), std::vector<double>{0.5, 0.5}, 0);
   holds(as_row(std::vector<float>(v)), v, 0);
   holds(as_row(std::array<double, 2>(a)), std::vector<double>(a.begin(), a.end()), 0);
-  auto kept = as_row([&] { return std::vector<float>(v); }());
-  static_assert(std::is_same_v<decltype(kept), indexed_row<std::vector<float>>>);
+  const auto kept = as_row([&] { return std::vector<float>(v); }()).normalise();
+  static_assert(std::is_same_v<decltype(kept),
+                               const specagg::normalised_row<indexed_row<std::vector<float>>>>);
   std::vector<float> somewhere_else(1000, 7);
-  CHECK(kept.normalise() == status::ok);
+  CHECK(kept.why() == status::ok);
   CHECK(read(kept) == v);
   dense_row<float> row(v);
-  static_assert(std::is_same_v<decltype(as_row(row)), dense_row<float>>);
-  CHECK(as_row(row).open(0, 3).x == v.data());
+  static_assert(std::is_same_v<decltype(as_row(row)), const dense_row<float>&>);
+  CHECK(as_row(row).normalise().open(0, 3).x == v.data());
 }
 
 TEST_CASE("what has no size or no element that is a number is no Distribution") {
@@ -445,8 +452,8 @@ TEST_CASE(
   holds(as_row(fixed), p, 0);
   holds(as_row(Eigen::VectorXf(vector)), p, 0);
   holds(as_row(0.5f * (vector + fixed)), p, 0);
-  CHECK(as_row(vector).open(0, 4).x == vector.data());
-  CHECK(as_row(wide).open(0, 4).x == wide.data());
+  CHECK(as_row(vector).normalise().open(0, 4).x == vector.data());
+  CHECK(as_row(wide).normalise().open(0, 4).x == wide.data());
 
   column_major columns = column_major::Constant(3, 4, 9);
   row_major rows = row_major::Constant(3, 4, 9);
@@ -458,7 +465,7 @@ TEST_CASE(
   holds(as_row(columns.row(1)), p, 0);
   holds(as_row(row_row), p, 0);
   holds(as_row(rows.row(1)), p, 0);
-  CHECK(as_row(row_row).open(0, 4).x == &rows(1, 0));
+  CHECK(as_row(row_row).normalise().open(0, 4).x == &rows(1, 0));
   static_assert(
       std::is_same_v<decltype(as_row(column_row)), indexed_row<const decltype(column_row)&>>);
 
@@ -467,7 +474,7 @@ TEST_CASE(
   auto column = standing.col(2);
   holds(as_row(column), p, 0);
   holds(as_row(standing.col(2)), p, 0);
-  CHECK(as_row(column).open(0, 4).x == &standing(0, 2));
+  CHECK(as_row(column).normalise().open(0, 4).x == &standing(0, 2));
 
   std::vector<float> every_third(12, 9);
   for (std::size_t v = 0; v < 4; ++v) every_third[3 * v] = p[v];
@@ -478,7 +485,7 @@ TEST_CASE(
   holds(as_row(strided), p, 0);
   holds(as_row(at_run_time), p, 0);
   holds(as_row(plain), p, 0);
-  CHECK(as_row(plain).open(0, 4).x == p.data());
+  CHECK(as_row(plain).normalise().open(0, 4).x == p.data());
 }
 
 TEST_CASE("a large Eigen row, contiguous or strided, is the same row") {
@@ -486,10 +493,10 @@ TEST_CASE("a large Eigen row, contiguous or strided, is the same row") {
   const auto p = probabilities<float>(random, 5000);
   column_major columns(2, 5000);
   for (Eigen::Index v = 0; v < 5000; ++v) columns(0, v) = columns(1, v) = p[std::size_t(v)];
-  auto strided = as_row(columns.row(1));
-  dense_row<float> dense(p);
-  CHECK(strided.normalise() == status::ok);
-  CHECK(dense.normalise() == status::ok);
+  const auto strided = as_row(columns.row(1)).normalise();
+  const auto dense = dense_row<float>(p).normalise();
+  CHECK(strided.why() == status::ok);
+  CHECK(dense.why() == status::ok);
   CHECK(read(strided) == read(dense));
 }
 #endif

@@ -24,8 +24,8 @@ namespace {
 
 template <class T>
 std::vector<double> row_of(const std::vector<T>& logits, const sampling& s) {
-  processed_row<T> row(logits, s);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = processed_row<T>(logits, s).normalise();
+  REQUIRE(row.why() == status::ok);
   std::vector<double> p(logits.size());
   for (std::size_t v = 0; v < p.size(); ++v) p[v] = double(row[v]);
   return p;
@@ -198,10 +198,12 @@ TEMPLATE_TEST_CASE(
     std::vector<T> l(size);
     for (T& x : l) x = T(random.bell());
     const auto top = std::size_t(std::ranges::max_element(l) - l.begin());
-    processed_row<T> greedy(l, {.temperature = 0, .top_k = 3, .top_p = 0.5, .min_p = 0.5});
-    specagg::softmax_row<T> plain(l);
-    REQUIRE(greedy.normalise(true) == status::ok);
-    REQUIRE(plain.normalise() == status::ok);
+    const auto greedy =
+        processed_row<T>(l, {.temperature = 0, .top_k = 3, .top_p = 0.5, .min_p = 0.5})
+            .normalise(true);
+    const auto plain = specagg::softmax_row<T>(l).normalise();
+    REQUIRE(greedy.why() == status::ok);
+    REQUIRE(plain.why() == status::ok);
     bool right = true;
     for (std::size_t v = 0; v < size; ++v)
       right = right && greedy[v] == (v == top) &&
@@ -232,16 +234,15 @@ TEMPLATE_TEST_CASE("a row without filters has the bits of the softmax row", "", 
   numbers random(3);
   std::vector<T> l(3000);
   for (T& x : l) x = T(5 * random.bell());
-  processed_row<T> processed(l, {.temperature = 0.7});
-  specagg::softmax_row<T> plain(l, 0.7);
-  CHECK(processed.normalise() == status::ok);
-  CHECK(processed.normalise(true) == status::ok);
-  CHECK(plain.normalise(true) == status::ok);
+  const auto processed = processed_row<T>(l, {.temperature = 0.7}).normalise(true);
+  const auto plain = specagg::softmax_row<T>(l, 0.7).normalise(true);
+  CHECK(processed.why() == status::ok);
+  CHECK(plain.why() == status::ok);
   bool same = true;
   for (std::size_t v = 0; v < l.size(); ++v) same = same && processed[v] == plain[v];
   CHECK(same);
-  processed_row<T> unset(l);
-  CHECK(unset.normalise() == status::ok);
+  const auto unset = processed_row<T>(l).normalise();
+  CHECK(unset.why() == status::ok);
   CHECK(unset.temperature() == 1);
 }
 
@@ -252,7 +253,7 @@ TEMPLATE_TEST_CASE(
   using T = TestType;
   using L = std::numeric_limits<double>;
   const auto of = [](const std::vector<T>& l, const sampling& s) {
-    return processed_row<T>(l, s).normalise(true);
+    return processed_row<T>(l, s).normalise(true).why();
   };
   const std::vector<T> good = {1, 2, 3};
   for (const double bad : {-1., -1e-300, L::quiet_NaN(), L::infinity(), -L::infinity()}) {
@@ -281,7 +282,7 @@ TEMPLATE_TEST_CASE(
     CHECK(of({}, s) == status::invalid_row);
     CHECK(of({-infinity, 0, -infinity}, s) == status::ok);
   }
-  CHECK(processed_row<T>().normalise() == status::invalid_row);
+  CHECK(processed_row<T>().normalise().why() == status::invalid_row);
 }
 
 TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps", "", float,
@@ -336,12 +337,12 @@ TEMPLATE_TEST_CASE(
                               {.temperature = 0.5, .top_p = 0.9},
                               {.top_k = 40, .top_p = 0.95}}) {
       CAPTURE(size, s.temperature, s.top_k, s.top_p, s.min_p);
-      processed_row<T> row(l, s);
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = processed_row<T>(l, s).normalise();
+      REQUIRE(row.why() == status::ok);
       if (s.top_k > 0 && s.top_k >= size) continue;  // nothing is filtered
       if (!row.keeps_few()) FAIL("the row does not know what it keeps");
       const auto due = specagg::weigh(row, itself, all);
-      const specagg::few_of_row<processed_row<T>> read{row};
+      const specagg::few_of_row<specagg::normal_form<processed_row<T>>> read{row};
       const auto got = specagg::weigh(read, itself, few);
       CHECK(same(got.total, due.total));
       CHECK(std::ranges::equal(few, all));
@@ -357,8 +358,8 @@ TEMPLATE_TEST_CASE(
       CHECK(read_groups <= 64 * std::max<std::size_t>(1, (size + 4095) / 4096 * 2));
     }
     for (const sampling& s : {sampling(), {.top_k = 1000}, {.min_p = 1e-3}}) {
-      processed_row<T> row(l, s);
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = processed_row<T>(l, s).normalise();
+      REQUIRE(row.why() == status::ok);
       CHECK_FALSE(row.keeps_few());
     }
   }
@@ -372,10 +373,10 @@ template <class S>
 bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
   std::vector<float> wide(size);
   for (std::size_t v = 0; v < size; ++v) wide[v] = specagg::detail::number(stored[v]);
-  processed_row<S> a(std::span(stored, size), s);
-  processed_row<float> b(wide, s);
-  const status found = a.normalise(true);
-  if (found != b.normalise(true)) return false;
+  const auto a = processed_row<S>(std::span(stored, size), s).normalise(true);
+  const auto b = processed_row<float>(wide, s).normalise(true);
+  const status found = a.why();
+  if (found != b.why()) return false;
   if (found != status::ok) return true;
   bool equal = true;
   for (std::size_t begin = 0; begin < size; begin += 1024) {
@@ -395,8 +396,8 @@ bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
   }
   const double bits = specagg::log_sum_exp(std::span(stored, size)),
                due = specagg::log_sum_exp(std::span(wide).first(size));
-  return equal && same(bits, due) && a.restriction().logit == b.restriction().logit &&
-         a.restriction().last == b.restriction().last && a[size - 1] == b[size - 1];
+  return equal && same(bits, due) && a.restriction.logit == b.restriction.logit &&
+         a.restriction.last == b.restriction.last && a[size - 1] == b[size - 1];
 }
 
 }  // namespace
@@ -417,10 +418,10 @@ TEMPLATE_TEST_CASE("top-p within round-off of 1 still has a cut, and min-p after
       l[n.below(std::uint32_t(l.size()))] = T(5 + spread * n.uniform());
     const double top_p = 1 - finest * std::pow(10, -3 * n.uniform());
     if (!(top_p < 1)) continue;
-    processed_row<T> row(l, {1, 0, top_p, 0.5});
-    REQUIRE(row.normalise() == status::ok);
+    const auto row = processed_row<T>(l, {1, 0, top_p, 0.5}).normalise();
+    REQUIRE(row.why() == status::ok);
     ++checked;
-    if (std::isnan(row.restriction().logit))
+    if (std::isnan(row.restriction.logit))
       FAIL("no cut at 1 - top_p = " << 1 - top_p << ", V = " << l.size());
     const T most = std::ranges::max(l);
     for (std::size_t v = 0; v < l.size(); ++v)
@@ -611,7 +612,7 @@ TEST_CASE(
   const auto apply = [&] {
     std::fill(logits.begin(), logits.end(), 0.f);
     processor.apply(std::span(logits));
-    return processed_row<float>(logits).normalise();
+    return processed_row<float>(logits).normalise().why();
   };
   CHECK(processor.push(0) == status::ok);
   CHECK(processor.push(7) == status::ok);  // outside the vocabulary: not counted
@@ -624,14 +625,15 @@ TEST_CASE(
 }
 TEST_CASE("temperatures at which a difference of logits would be beyond the numbers are refused") {
   const std::vector<float> far{3e38f, -3e38f};
-  CHECK(processed_row<float>(far, {.temperature = 1e38}).normalise() == status::invalid_parameter);
-  CHECK(specagg::softmax_row<float>(far, 1e38).normalise() == status::invalid_parameter);
+  CHECK(processed_row<float>(far, {.temperature = 1e38}).normalise().why() ==
+        status::invalid_parameter);
+  CHECK(specagg::softmax_row<float>(far, 1e38).normalise().why() == status::invalid_parameter);
   const double highest = 0.999 * double(std::numeric_limits<float>::max()) / 1024;
   const std::vector<float> near{6 * float(highest), 0};
   for (const auto& l : {far, near}) {
     const double due = 1 / (1 + std::exp((double(l[1]) - double(l[0])) / highest));
-    processed_row<float> row(l, {.temperature = highest});
-    REQUIRE(row.normalise() == status::ok);
+    const auto row = processed_row<float>(l, {.temperature = highest}).normalise();
+    REQUIRE(row.why() == status::ok);
     CHECK(std::abs(double(row[0]) - due) < 1e-6);
     CHECK(std::abs(double(row[1]) - (1 - due)) < 1e-6);
   }
@@ -659,7 +661,7 @@ TEST_CASE(
     auto got = logits;
     processor.apply(std::span<float>(got));
     if (text.size() <= 3) CHECK(got == penalised(logits, text, all_three));
-    else CHECK(processed_row<float>(got).normalise() == status::invalid_row);
+    else CHECK(processed_row<float>(got).normalise().why() == status::invalid_row);
   };
   for (const token_id t : {4, 0, 4, 1, 2, 0}) {
     text.push_back(t);

@@ -26,7 +26,7 @@ const auto token = [](const auto& q, const auto& p, const auto& policy, std::spa
   return verify_token({drafted}, q, p, policy, chooser, out, scratch, acceptances...);
 };
 const auto block = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out) {
-  std::array<double, drafts + 2> scratch;
+  std::array<double, verify_scratch(3, drafts)> scratch;
   random_streams chooser(1);
   return verify_block({drafted}, q, p, policy, chooser, out, scratch);
 };
@@ -77,8 +77,8 @@ TEST_CASE("a matrix of logits has whole rows, or none") {
   const std::vector<float> logits{0, 1, 2, 5, 4, 3};
   const auto rows = rows_of_logits(logits, 3, {.temperature = 0});
   CHECK(rows.size() == 2);
-  auto second = rows[1];
-  CHECK(second.normalise() == status::ok);
+  const auto second = rows[1].normalise();
+  CHECK(second.why() == status::ok);
   CHECK((second.size() == 3 && second[0] == 1));
   CHECK(rows_of_logits(logits, 4).size() == 0);
   CHECK(rows_of_logits(logits, 9).size() == 0);

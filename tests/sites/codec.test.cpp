@@ -33,8 +33,8 @@ std::vector<T> random_row(std::size_t size, std::uint64_t seed, double spread) {
   const random_streams noise(seed);
   std::vector<T> logits(size), row(size);
   for (std::size_t v = 0; v < size; ++v) logits[v] = T(-spread * noise.noise(0, token_id(v)));
-  softmax_row<T> soft(logits);
-  REQUIRE(soft.normalise() == status::ok);
+  const auto soft = softmax_row<T>(logits).normalise();
+  REQUIRE(soft.why() == status::ok);
   for (std::size_t v = 0; v < size; ++v) row[v] = soft[v];
   return row;
 }
@@ -207,8 +207,8 @@ TEST_CASE("top-k and top-p keep what `sampling` keeps") {
     logits[v] = float(-int(8 * noise.noise(0, token_id(v)))) / 8;  // with ties
   for (const std::uint32_t k : {0u, 1u, 17u, 500u, 1500u})
     for (const double p : {0.1, 0.8, 1.0}) {
-      processed_row<float> due(logits, {.top_k = k, .top_p = p});
-      REQUIRE(due.normalise() == status::ok);
+      const auto due = processed_row<float>(logits, {.top_k = k, .top_p = p}).normalise();
+      REQUIRE(due.why() == status::ok);
       softmax_row<float> row(logits);
       const row_codec codec{.vocabulary = 2000, .top_k = k, .top_p = p};
       memory<float> m(codec);

@@ -69,8 +69,8 @@ tokens on_one_machine(const setting& s) {
     while (q.size() < s.terms.look_ahead && longer.size() < s.terms.most_tokens &&
            (q.empty() || longer.back() != s.terms.end_of_text)) {
       const auto next = s.q(longer);
-      auto row = as_row(next);
-      if (row.normalise() != status::ok) break;
+      const auto row = as_row(next).normalise();
+      if (row.why() != status::ok) break;
       q.push_back(next);
       p.push_back(s.p(longer));
       const moment m{stream::draft, std::uint32_t(longer.size()), start};
@@ -404,9 +404,9 @@ TEST_CASE(
     "a device takes rows as any distribution: probabilities, or a softmax that nobody has "
     "normalised") {
   const std::vector<double> logits{0.5, 2, -1}, p{0, 0, 1};
-  softmax_row<double> row(logits);
+  const auto row = softmax_row<double>(logits).normalise();
   std::vector<double> probabilities(3);
-  REQUIRE(row.normalise() == status::ok);
+  REQUIRE(row.why() == status::ok);
   for (std::size_t v = 0; v < 3; ++v) probabilities[v] = row[v];
   const auto after_a_rejection = [&](const auto& q) {
     lone_end<split_device<double>> d(side::l);
@@ -519,8 +519,8 @@ TEST_CASE("a row that is kept has the bits that are read from it, for any size")
   for (const std::size_t size : {1, 15, 16, 17, 1023, 1024, 1025, 2500}) {
     std::vector<float> logits(size), kept(size + 1, 7);
     for (float& l : logits) l = float(n.between(-9, 9));
-    processed_row<float> row(logits, {.temperature = 0.7, .top_k = 900});
-    REQUIRE(row.normalise() == status::ok);
+    const auto row = processed_row<float>(logits, {.temperature = 0.7, .top_k = 900}).normalise();
+    REQUIRE(row.why() == status::ok);
     sites::detail::write_row(row, kept.data());
     std::size_t differ = 0;
     for (std::size_t v = 0; v < size; ++v) differ += !same(kept[v], row[v]);

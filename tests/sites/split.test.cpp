@@ -135,8 +135,8 @@ row_model<double> toy(std::uint64_t seed, std::size_t vocabulary = 3) {
   return [m = toy_source<double>(vocabulary, seed, 2, 2)](const tokens& text) {
     std::vector<double> logits(m.vocab_size()), p(m.vocab_size());
     m.row(text, logits);
-    softmax_row<double> row(logits);
-    if (row.normalise() == status::ok)
+    const auto row = softmax_row<double>(logits).normalise();
+    if (row.why() == status::ok)
       for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
     return p;
   };
@@ -343,8 +343,8 @@ TEST_CASE(
     for (std::size_t v = 0; v < vocabulary; ++v)
       logits[v] = float(random_streams(1).noise(std::uint32_t(text.size()), token_id(v)) * 2 +
                         noise.noise(0, token_id(v)));
-    softmax_row<float> soft(logits);
-    if (soft.normalise() == status::ok)
+    const auto soft = softmax_row<float>(logits).normalise();
+    if (soft.why() == status::ok)
       for (std::size_t v = 0; v < vocabulary; ++v) p[v] = soft[v];
     return p;
   };
@@ -377,8 +377,8 @@ TEST_CASE(
             longer.insert(longer.end(), y.begin(), y.end());
             qs.push_back(kind == protocol::dsd ? coded(q(longer)) : q(longer));
             ps.push_back(kind == protocol::dssd ? coded(p(longer)) : p(longer));
-            auto r = as_row(qs[j]);
-            REQUIRE(r.normalise() == status::ok);
+            const auto r = as_row(qs[j]).normalise();
+            REQUIRE(r.why() == status::ok);
             if (j < gamma)
               y.push_back(
                   draw(r, {stream::draft, std::uint32_t(start + j), start}, local, scratch));

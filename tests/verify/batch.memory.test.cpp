@@ -158,14 +158,14 @@ TEST_CASE("what a verification gives back needs none of what it was given") {
 TEST_CASE("a row remembers its logits' normaliser: after they were changed it must be made anew") {
   std::vector<float> l(V);
   l[3] = 9;
-  processed_row<float> row(l, {.top_k = 5});
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = processed_row<float>(l, {.top_k = 5}).normalise();
+  REQUIRE(row.why() == status::ok);
   const float before = row[3];
   for (float& x : l) x -= 4;
-  CHECK(row.normalise() == status::ok);
+  CHECK(row.normalise().why() == status::ok);
   CHECK(row[3] < 0.5f * before);  // e^-4 of it: the normaliser is the old one
-  processed_row<float> anew(l, {.top_k = 5});
-  REQUIRE(anew.normalise() == status::ok);
+  const auto anew = processed_row<float>(l, {.top_k = 5}).normalise();
+  REQUIRE(anew.why() == status::ok);
   CHECK(std::fabs(anew[3] - before) < 1e-6f);
 }
 

@@ -179,14 +179,15 @@ TEST_CASE("mutant: stopping at the first failed coin of a block is found by the 
     }
     verdict result{tau, tau, status::ok};
     for (std::size_t i = 0; i < tau; ++i) out[i].token = d.tokens[i];
-    (void)detail::with_law(policy, q, p, tau, [&](const auto& rows, const auto& pi) {
-      if (tau == d.size())
-        return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser,
-                                  scratch, out[tau]);
-      out[tau].why = status::ok;
-      return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch,
-                                   out[tau]);
-    });
+    (void)detail::with_law<detail::draft_row::always>(
+        policy, q, p, tau, [&](const auto& rows, const auto& pi) {
+          if (tau == d.size())
+            return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser,
+                                      scratch, out[tau]);
+          out[tau].why = status::ok;
+          return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch,
+                                       out[tau]);
+        });
     ++result.emitted;
     return result;
   };

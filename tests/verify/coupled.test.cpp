@@ -84,8 +84,8 @@ TEST_CASE("a token wins by the second word of its noise, and by nothing less") {
     const double win = noise(position, rare) / noise(position, 5);
     for (const double factor : {0.999, 1.001}) {
       p[rare] = T(win * factor);
-      dense_row<T> row(p);
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = dense_row<T>(p).normalise();
+      REQUIRE(row.why() == status::ok);
       CHECK(race(row, noise, position) == (factor > 1 ? rare : 5));
     }
   };

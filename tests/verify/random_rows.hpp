@@ -21,9 +21,9 @@ inline std::vector<double> random_row(std::uint32_t seed, std::size_t size, doub
   for (double& x : row) x /= sum;
   return row;
 }
-inline dense_row<double> ready(const std::vector<double>& x) {
-  dense_row<double> row(x);
-  REQUIRE(row.normalise() == status::ok);
+inline normal_form<dense_row<double>> ready(const std::vector<double>& x) {
+  const auto row = dense_row<double>(x).normalise();
+  REQUIRE(row.why() == status::ok);
   return row;
 }
 

@@ -26,8 +26,8 @@ vector promised(const formula& f, const std::vector<token_id>& context, const se
                p = probabilities(m, context, {}, s.penalty);
   vector l(vocabulary), row(vocabulary);
   for (std::size_t v = 0; v < vocabulary; ++v) l[v] = f(std::log(q[v]), std::log(p[v]));
-  processed_row<T> r(l, s.sample);
-  if (r.normalise() != status::ok) FAIL("a combined row");
+  const auto r = processed_row<T>(l, s.sample).normalise();
+  if (r.why() != status::ok) FAIL("a combined row");
   for (std::size_t v = 0; v < vocabulary; ++v) row[v] = r[v];
   return row;
 }
@@ -133,11 +133,8 @@ TEST_CASE(
   const auto verify = [&](const vector& l_q, const vector& l_p, const auto& policy,
                           std::span<double> room) {
     const auto made = [](const vector& l) {
-      return rows_of(2, [&l](std::size_t) {
-        processed_row<T> r(l, {.temperature = 0.5});
-        (void)r.normalise();
-        return r;
-      });
+      return rows_of(
+          2, [&l](std::size_t) { return processed_row<T>(l, {.temperature = 0.5}).normalise(); });
     };
     auto q = made(l_q), p = made(l_p);
     random_streams chooser(1);

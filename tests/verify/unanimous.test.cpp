@@ -29,12 +29,12 @@ void sites_agree_with_one_machine(const Policy& policy, const char* name) {
       const auto own = random_row(trial * 31 + 7 * std::uint32_t(k) + 1, size, 6);
       for (std::size_t v = 0; v < size; ++v) x[k][v] = 0.6 * x[k][v] + 0.4 * own[v];
     }
-    std::vector<dense_row<double>> rows;
+    std::vector<normal_form<dense_row<double>>> rows;
     for (const auto& r : x) rows.push_back(ready(r));
     const auto all = [&]<std::size_t... I>(std::index_sequence<I...>) {
       return std::array{rows[I]...};
     }(std::make_index_sequence<N>());
-    const model_rows<dense_row<double>, N> together(all);
+    const model_rows<normal_form<dense_row<double>>, N> together(all);
     const contender due = race(together, policy.bind(together), noise, 0);
     const auto next = [&](std::size_t s, contender last) {
       return race(rows[s], [](auto v) { return v; }, noise, 0, last);
@@ -114,8 +114,9 @@ struct mixed_source {
     if (b.extend(tokens, other) != s || s != status::ok)
       return s == status::ok ? status::model_failed : s;
     for (std::size_t i = 0, v = vocab_size(); i < logits.size(); i += v) {
-      softmax_row<double> x(&logits[i], v), y(&other[i], v);
-      if (x.normalise() != status::ok || y.normalise() != status::ok) return status::invalid_row;
+      const auto x = softmax_row<double>(&logits[i], v).normalise(),
+                 y = softmax_row<double>(&other[i], v).normalise();
+      if (x.why() != status::ok || y.why() != status::ok) return status::invalid_row;
       std::vector<double> mixed(v);
       for (std::size_t j = 0; j < v; ++j) mixed[j] = std::log(w * x[j] + (1 - w) * y[j]);
       std::copy(mixed.begin(), mixed.end(), logits.begin() + std::ptrdiff_t(i));
@@ -133,13 +134,13 @@ std::vector<token_id> text_of_sites(const coupled_noise& noise, std::size_t size
   std::vector<token_id> text(1);
   while (text.size() < size) {
     std::array<std::vector<double>, N> logits;
-    std::array<softmax_row<double>, N> rows;
+    std::array<normal_form<softmax_row<double>>, N> rows;
     std::size_t k = 0;
     const auto see = [&](auto& model) {
       logits[k].resize(v);
       REQUIRE(model.extend(std::span(text).last(1), logits[k]) == status::ok);
-      rows[k] = softmax_row<double>(logits[k]);
-      REQUIRE(rows[k++].normalise() == status::ok);
+      rows[k] = softmax_row<double>(logits[k]).normalise();
+      REQUIRE(rows[k++].why() == status::ok);
     };
     (see(site), ...);
     const auto t = std::uint32_t(text.size());
@@ -222,7 +223,7 @@ TEST_CASE(
     const coupled_noise noise(7, trial);
     const auto x = random_row(2 * trial, 20), y = random_row(2 * trial + 1, 20);
     const auto q = ready(x), p = ready(y);
-    const row_pair<false, dense_row<double>, dense_row<double>> rows(q, p);
+    const row_pair rows(q, p);
     const token_id i = race(q, noise, 0), j = race(p, noise, 0);
     wrong += i == j && race(rows, geometric{2}.bind(rows), noise, 0).token != i;
   }

@@ -32,8 +32,8 @@ struct instance {
       }
     random_streams chooser(seed);
     for (std::uint32_t j = 0; j < drafted; ++j) {
-      dense_row<double> row(q[j]);
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = dense_row<double>(q[j]).normalise();
+      REQUIRE(row.why() == status::ok);
       y.push_back(verifier.propose(row, 0, j, chooser, scratch));
     }
   }
@@ -114,8 +114,8 @@ TEST_CASE(
     const coupled_verifier verifier{coupled_noise(seed)};
     instance x(verifier, seed);
     for (std::uint32_t j = 0; j < drafted; ++j) {
-      dense_row<double> row(x.q[j]);
-      REQUIRE(row.normalise() == status::ok);
+      const auto row = dense_row<double>(x.q[j]).normalise();
+      REQUIRE(row.why() == status::ok);
       CHECK(x.y[j] == race(row, verifier.noise, j));
     }
     const outcome o = outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); });

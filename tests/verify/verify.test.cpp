@@ -101,7 +101,7 @@ TEST_CASE(
   const std::vector<float> logits(500, 1), invalid(500, std::nanf(""));
   std::vector<double> scratch(block_count(500));
   random_streams random(3, 4);
-  softmax_row<float> row(logits);
+  const auto row = softmax_row<float>(logits).normalise();
   for (const std::uint32_t start : {0u, 17u})
     for (std::uint32_t j = 0; j < 4; ++j) {
       const token_id y = draw_draft(row, start, j, random, scratch);

@@ -53,9 +53,9 @@ T option_in(const json& in, const std::string& path, const char* key, T otherwis
   return x.get<T>();
 }
 template <class R>
-numbers law_of(R row, const std::string& path, const char* key) {
-  if (const status s = row.normalise(); s != status::ok)
-    throw error(path, key, std::string(name(s)));
+numbers law_of(const R& given, const std::string& path, const char* key) {
+  const auto row = given.normalise();
+  if (row.why() != status::ok) throw error(path, key, std::string(name(row.why())));
   numbers law(row.size());
   for (std::size_t v = 0; v < law.size(); ++v) law[v] = row[v];
   return law;

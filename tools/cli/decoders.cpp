@@ -144,8 +144,8 @@ auto report_rounds(const decoding& j) {
 struct named_drafters {
   using model_draft = model_drafter<metered_model>;
   using head_draft = mapped_drafter<metered_model>;
-  using row_type =
-      any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>, mapped_row<float>>;
+  using row_type = any_row<normal_form<one_hot_row<float>>, normal_form<sparse_row<float>>,
+                           normal_form<processed_row<float>>, normal_form<mapped_row<float>>>;
   static constexpr std::size_t drafters = 3;  // at most
   std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>>
       all;

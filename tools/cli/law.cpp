@@ -56,8 +56,8 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
   acceptance = 0;
   double done = 0;
   do {
-    auto row = q;
-    why = row.normalise();
+    const auto row = q.normalise();
+    why = row.why();
     if (why != status::ok) return {};
     const token_id y = draw_draft(row, 0, 0, chooser, scratch);
     emission out[2];
@@ -88,8 +88,8 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
   r.target = target_law(policy, q, p, &r.why);
   if (r.why != status::ok) return r;
   const std::size_t size = q.size();
-  row drafted = q;
-  if (r.why = drafted.normalise(); r.why != status::ok) return r;
+  const auto drafted = q.normalise();
+  if (r.why = drafted.why(); r.why != status::ok) return r;
   numbers probabilities(size);
   for (std::size_t v = 0; v < size; ++v) probabilities[v] = drafted[v];
   const bool coupled = verifier == "coupled";
@@ -232,8 +232,8 @@ json answer(const json& line, bool enumerate) {
   const auto row_of = [&](const std::string& key) {
     numbers x = row_in(line, line.contains(key + "_logits") ? key + "_logits" : key);
     if (!line.contains(key + "_logits")) return x;
-    softmax_row<double> softmax(x);
-    if (const status s = softmax.normalise(); s != status::ok) {
+    const auto softmax = softmax_row<double>(x).normalise();
+    if (const status s = softmax.why(); s != status::ok) {
       why = s;
       return x;
     }

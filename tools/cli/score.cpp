@@ -57,8 +57,9 @@ scored score_tokens(const std::vector<token_id>& ids, session& target, session* 
         throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
       all.logprobs.push_back(logprob);
       if (!draft) continue;
-      softmax_row<float> q_row(q.data() + k * V, V), p_row(p.data() + k * V, V);
-      if (q_row.normalise() != status::ok || p_row.normalise() != status::ok)
+      const auto q_row = softmax_row<float>(q.data() + k * V, V).normalise(),
+                 p_row = softmax_row<float>(p.data() + k * V, V).normalise();
+      if (q_row.why() != status::ok || p_row.why() != status::ok)
         throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
       all.overlaps.push_back(acceptance_rate(q_row, p_row));
     }

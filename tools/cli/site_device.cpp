@@ -106,8 +106,8 @@ lone_text write_alone(const two_sites_options& o, site_maker& library, std::uint
     if (const status s = model->see(text.tokens, logits, h, stop); s != status::ok)
       throw error("the model", fmt::format("token {}", position), std::string(name(s)));
     text.decoded.push_back(std::chrono::duration<double>(net::clock::now() - began).count());
-    processed_row<float> row(std::span<const float>(logits), o.sample);
-    const status s = row.normalise();
+    const auto row = processed_row<float>(std::span<const float>(logits), o.sample).normalise();
+    const status s = row.why();
     const token_id x = s == status::ok
                            ? draw(row, moment{stream::draft, position, 0}, chooser, scratch)
                            : no_token;

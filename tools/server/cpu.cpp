@@ -28,7 +28,7 @@ class head_drafter {
   std::unique_ptr<parts> own_;
 
  public:
-  using row_type = mapped_row<float>;
+  using row_type = normal_form<mapped_row<float>>;
   head_drafter(const std::shared_ptr<const cpu::head_weights>& weights, const cpu::llama& target,
                const std::shared_ptr<thread_pool>& pool, const decode_options& how)
       : own_(std::make_unique<parts>(weights, target, pool, how)) {}

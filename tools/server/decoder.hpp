@@ -76,7 +76,7 @@ std::unique_ptr<decoder> make_llama_cpp_decoder(const server_options& o);
 
 // Nothing is drafted.
 struct never_drafts {
-  using row_type = specagg::one_hot_row<float>;
+  using row_type = specagg::normal_form<specagg::one_hot_row<float>>;
   std::size_t position() const { return 0; }
   specagg::status rollback(std::size_t) { return specagg::status::ok; }
   template <class P>
@@ -153,8 +153,11 @@ template <class Models>
 class chosen_drafter {
  public:
   using model_type = shared_source<Models>;
-  using row_type = specagg::any_row<specagg::one_hot_row<float>, specagg::sparse_row<float>,
-                                    specagg::processed_row<float>, specagg::mapped_row<float>>;
+  template <class R>
+  using normal_form = specagg::normal_form<R>;
+  using row_type = specagg::any_row<
+      normal_form<specagg::one_hot_row<float>>, normal_form<specagg::sparse_row<float>>,
+      normal_form<specagg::processed_row<float>>, normal_form<specagg::mapped_row<float>>>;
   using model = specagg::model_drafter<model_type>;
   using counts = specagg::counts_drafter<float>;
   using lookup = specagg::lookup_drafter<float>;

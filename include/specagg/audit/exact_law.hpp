@@ -124,17 +124,19 @@ template <class Policy, class Q, class P>
 std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row,
                              status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
-  auto q = specagg::as_row(q_row);
-  auto p = specagg::as_row(p_row);
+  const auto& q_given = specagg::as_row(q_row);
+  const auto& p_given = specagg::as_row(p_row);
   const auto fail = [&](status s) {
     if (why) *why = s;
     return std::vector<double>();
   };
   if (!valid(policy)) return fail(status::invalid_parameter);
-  if (q.size() != p.size()) return fail(status::vocabulary_mismatch);
-  if (const status s = q.normalise(confidence); s != status::ok) return fail(s);
-  if (const status s = p.normalise(confidence); s != status::ok) return fail(s);
-  const auto rows = detail::seen_by<Policy>(row_pair<confidence, decltype(q), decltype(p)>(q, p));
+  if (q_given.size() != p_given.size()) return fail(status::vocabulary_mismatch);
+  const auto& q = q_given.normalise(confidence);
+  if (const status s = detail::readable(q, confidence); s != status::ok) return fail(s);
+  const auto& p = p_given.normalise(confidence);
+  if (const status s = detail::readable(p, confidence); s != status::ok) return fail(s);
+  const auto rows = detail::pair_for<Policy>(q, p);
   const auto pi = policy.bind(rows);
   std::vector<double> law(rows.size());
   for (std::size_t v = 0; v < law.size(); ++v) {
@@ -253,9 +255,9 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       q.push_back(draft_model(y));
       p.push_back(target_model(y));
       if (j == gamma) break;
-      auto row = specagg::as_row(q[j]);
+      const auto row = specagg::as_row(q[j]).normalise();
       scratch.resize(verify_scratch(row.size(), gamma));
-      if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
+      if (row.why() != status::ok) return {1, y, no_token, row.why()};
       y.push_back(propose(j, row, draw_draft(row, 0, j, chooser, scratch)));
     }
     const verdict v =

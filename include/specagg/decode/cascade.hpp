@@ -106,11 +106,11 @@ status defers(const Policy& policy, const Q& q, bool& defer) {
 template <LogitSource M, Processor<typename M::value_type> P>
 status next_row(const text& t, M& model, P& processor, const sampling& sample,
                 std::span<typename M::value_type> logits,
-                processed_row<typename M::value_type>& row, bool confidence = false) {
+                normal_form<processed_row<typename M::value_type>>& row, bool confidence = false) {
   const status s = specagg::score(t.tokens.first(t.size), model, processor, logits);
   if (s != status::ok) return s;
-  row = processed_row<typename M::value_type>(logits, sample);
-  return row.normalise(confidence);
+  row = processed_row<typename M::value_type>(logits, sample).normalise(confidence);
+  return row.why();
 }
 
 // Draws a token from a row and appends it to the text.
@@ -199,7 +199,7 @@ status sequential_decode(Text&& t, Most most, D&& small, M&& large, const Policy
     std::size_t run = detail::left_from(t, work);  // where the small model's run began
     const auto round = [&](std::size_t) {
       bool defer = t.size - run >= options.longest_run;
-      processed_row<T> row;
+      normal_form<processed_row<T>> row;
       status s = detail::ready(t, work.vocabulary, small, large);
       if (s == status::ok && !defer) {
         s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
@@ -243,7 +243,8 @@ status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& po
                   "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
     if (!specagg::valid(policy)) return status::invalid_parameter;
     const auto round = [&](std::size_t) {
-      processed_row<T> q, p;
+      using row = normal_form<processed_row<T>>;
+      row q, p;
       status s = detail::ready(t, work.vocabulary, small, large);
       if (s == status::ok)
         s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
@@ -251,8 +252,7 @@ status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& po
         s = detail::next_row(t, large, processor, options.sample,
                              std::span(work.large_logits).first(work.vocabulary), p, confidence);
       if (s != status::ok) return detail::one_token(s);
-      using pair = row_pair<confidence, processed_row<T>, processed_row<T>>;
-      const auto rows = detail::seen_by<Policy>(pair(q, p));
+      const auto rows = detail::seen_by<Policy>(row_pair<confidence, row, row>(q, p));
       const auto pi = detail::bind_law(rows, policy);
       emission& e = work.emissions[0];
       e = {.from = origin::bonus};
@@ -297,7 +297,7 @@ status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, 
     const std::size_t start = detail::left_from(t, work), began = t.size;
     const bool goes_on = start < began;  // the large model, with its response
     const std::size_t end = std::min(began + longest, detail::room(t, small, large));
-    processed_row<T> row;
+    normal_form<processed_row<T>> row;
     status s = detail::ready(t, work.vocabulary, small, large);
     if (s != status::ok) return s;
 
@@ -380,7 +380,7 @@ cascade_result check_run(text& t, std::size_t most, D& small, M& large,
   // The small model writes. If it has no row to choose from, the large model continues.
   status s = status::ok;
   bool ended = false;
-  for (processed_row<T> row; result.drafted < run && !ended;) {
+  for (normal_form<processed_row<T>> row; result.drafted < run && !ended;) {
     s = detail::next_row(t, small, processor, {}, work.small_logits, row);
     if (s != status::ok) break;
     const auto [y, probability] = detail::most_likely(row);
@@ -396,8 +396,9 @@ cascade_result check_run(text& t, std::size_t most, D& small, M& large,
   if (s == status::ok || s == status::invalid_row)
     s = specagg::score(t.tokens.first(start + g), large, processor, logits);
   for (std::size_t i = 0; i < rows && result.accepted == i && s == status::ok; ++i) {
-    processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
-    s = row.normalise();
+    const auto row =
+        processed_row<T>(logits.subspan(i * work.vocabulary, work.vocabulary)).normalise();
+    s = row.why();
     if (s != status::ok) break;
     const token_id best = detail::most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
     const double log_p = log(double(row[std::size_t(y)]));

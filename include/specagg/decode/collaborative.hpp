@@ -157,11 +157,19 @@ struct collaboration {
       return specagg::score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
     });
     for (std::size_t j = 0; s == status::ok && j < count; ++j) {
-      work.row(k, position + j) =
-          processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
+      work.row(k, position + j) = {};
       work.end[k] = position + j + 1;
     }
     return s;
+  }
+
+  // A row that a model has computed, normalised when it is first asked for.
+  const normal_form<processed_row<T>>& row_at(std::size_t k, std::size_t position) {
+    auto& row = work.row(k, position);
+    if (row.why() == status::missing_row)
+      row = processed_row<T>(work.logits_of(k, position, 1), options.sample)
+                .normalise(N == 2 && reads_confidence<Policy>);
+    return row;
   }
 
   // Where no drafts are cached, the drafter proposes, and what was abandoned is drawn again.
@@ -174,8 +182,8 @@ struct collaboration {
     while (sent() < std::min(limit, work.left_to) && !is_free(sent()) && !ends()) {
       const std::size_t k = drafter_at(sent());
       if (const status s = score_more(k, 1); s != status::ok) return s;
-      processed_row<T>& row = work.row(k, sent());
-      if (row.normalise() != status::ok) break;
+      const auto& row = row_at(k, sent());
+      if (row.why() != status::ok) break;
       cache(draw_draft(row), k);
     }
     work.left_to = sent();
@@ -221,7 +229,7 @@ struct collaboration {
   // would have drafted nothing.
   void drop_dead_ends() {
     for (std::size_t j = 0; j < made.proposed; ++j)
-      if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
+      if (row_at(0, t.size + j).why() != status::ok) {
         for (; work.cached > j; --work.cached) processor.pop();
         made.proposed = made.drafted = j;
         work.end[0] = sent() + 1;
@@ -252,8 +260,8 @@ struct collaboration {
   // Keeps the token after the text or replaces it.
   status decide(emission& e) {
     const std::size_t position = t.size, by = drafter_at(position);
-    std::array<processed_row<T>, N> row;
-    for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
+    std::array<normal_form<processed_row<T>>, N> row;
+    for (std::size_t i = 0; i < N; ++i) row[i] = row_at(i, position);
     const auto among = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
       return detail::keep_or_replace<Sides>(
           rows, pi, detail::examine<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
@@ -284,8 +292,8 @@ struct collaboration {
         if (const status s = score_more(k, 1); s != status::ok) return s;
       if constexpr (has_final)
         if (k == 1) return write_final();
-      processed_row<T>& row = work.row(k, sent());
-      made.draft_why = row.normalise();
+      const auto& row = row_at(k, sent());
+      made.draft_why = row.why();
       if (made.draft_why != status::ok) return dead_end();
       cache(draw_draft(row), k);
     }
@@ -303,9 +311,9 @@ struct collaboration {
     return made.draft_why;  // then pi does not exist either
   }
   status write_final() {
-    processed_row<T>& row = work.row(1, sent());
-    if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
-    using seen = target_rows<reads_confidence<Policy>, processed_row<T>>;
+    const auto& row = row_at(1, sent());
+    if (row.why() != status::ok) return row.why();
+    using seen = target_rows<reads_confidence<Policy>, normal_form<processed_row<T>>>;
     const auto rows = detail::seen_by<Policy>(seen(row));
     const auto pi = detail::bind_law(rows, policy);
     emission& e = work.emissions[made.emitted];

@@ -133,12 +133,15 @@ bool needs_draft(const Policy& policy) {
 // The rows of these logits [rows.size()][V], written to `rows`, as a list for a verifier. Each is
 // normalised when it is looked at, once, however often that is.
 template <class Policy, class T>
-auto sampled_rows(std::span<T> logits, const sampling& how, std::span<processed_row<T>> rows) {
+auto sampled_rows(std::span<T> logits, const sampling& how,
+                  std::span<normal_form<processed_row<T>>> rows) {
+  using row = normal_form<processed_row<T>>;
   const std::size_t vocabulary = logits.size() / rows.size();
-  for (std::size_t j = 0; j < rows.size(); ++j)
-    rows[j] = processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how);
-  return rows_of(rows.size(), [rows](std::size_t j) -> const processed_row<T>& {
-    (void)rows[j].normalise(reads_confidence<Policy>);
+  for (row& r : rows) r = row();
+  return rows_of(rows.size(), [=](std::size_t j) -> const row& {
+    if (rows[j].why() == status::missing_row)
+      rows[j] = processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how)
+                    .normalise(reads_confidence<Policy>);
     return rows[j];
   });
 }

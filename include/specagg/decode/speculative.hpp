@@ -31,17 +31,17 @@ auto with_text(text& t, std::size_t most, D& draft, M& target, const Policy& pol
 }
 
 template <class D>
-struct draft_row {
+struct row_of_draft {
   using type = typename D::row_type;
 };
 template <LogitSource D>
-struct draft_row<D> {
-  using type = processed_row<typename D::value_type>;
+struct row_of_draft<D> {
+  using type = normal_form<processed_row<typename D::value_type>>;
 };
 template <class W, class D, class M>
 struct check_drafting_workspace {
   static constexpr bool fits =
-      object_of<W, drafting_workspace<value_type_of<M>, typename draft_row<D>::type>>;
+      object_of<W, drafting_workspace<value_type_of<M>, typename row_of_draft<D>::type>>;
   static void say() {
     static_assert(fits,
                   "specagg: with a drafter the workspace is a drafting_workspace, not const, of "
@@ -53,7 +53,7 @@ template <class W, LogitSource D, class M>
 struct check_drafting_workspace<W, D, M> : check_workspace<W, speculative_workspace, M> {};
 template <class V, class D, class C>
 struct check_verifier {
-  static constexpr bool fits = requires(const V& verifier, typename draft_row<D>::type& row,
+  static constexpr bool fits = requires(const V& verifier, typename row_of_draft<D>::type& row,
                                         C& random, std::size_t n, std::span<double> scratch) {
     verifier.propose(row, std::uint32_t(n), n, random, scratch);
   };

@@ -43,7 +43,7 @@ namespace detail {
 template <class D, class M, class Policy, class C, class P, class V, class G>
 struct tree_speculation {
   using T = typename M::value_type;
-  using row = processed_row<T>;
+  using row = normal_form<processed_row<T>>;
   static constexpr bool by_model = LogitSource<D>, grows = G::grows;
 
   text& t;
@@ -134,11 +134,20 @@ struct tree_speculation {
       std::size_t n = draft_reader.scored;
       made.draft_why = draft_reader.score(before, work, end, processor, logits);
       ++steps;
-      for (; n < draft_reader.scored; ++n)
-        work.draft_rows[n] =
-            row(logits.subspan(n * work.vocabulary, work.vocabulary), options.sample);
+      for (; n < draft_reader.scored; ++n) work.draft_rows[n] = row();
     }
     return made.draft_why;
+  }
+
+  // The draft's row after node n, normalised when it is first asked for.
+  const row& draft_row(std::size_t n, bool confidence) {
+    row& known = work.draft_rows[n];
+    if (known.why() == status::missing_row && n < draft_reader.scored)
+      known = processed_row<T>(
+                  std::span(work.draft_logits).subspan(n * work.vocabulary, work.vocabulary),
+                  options.sample)
+                  .normalise(confidence || reads_confidence<Policy>);
+    return known;
   }
 
   void add_children(std::size_t n, std::size_t most_children) {
@@ -154,7 +163,8 @@ struct tree_speculation {
   std::size_t propose(std::size_t n, std::span<token_id> tokens,
                       std::span<proposal_row<row>> laws) {
     if constexpr (by_model) {
-      row& q = work.draft_rows[n];
+      const row& q = draft_row(n, grows || options.propose == proposal::top ||
+                                      (options.propose == proposal::greedy && tokens.size() > 1));
       const auto by_kind = [&](proposal kind, std::size_t count) {
         return specagg::propose_children(kind, q, end, work.depths[n] + 1, std::uint32_t(start),
                                          chooser, tokens.first(count), laws.first(count),
@@ -170,7 +180,7 @@ struct tree_speculation {
       const std::size_t children =
           drafter.continuations({t.tokens.first(start + path.size()), path.size()}, tokens);
       for (std::size_t i = 0; i < children; ++i)
-        laws[i] = one_hot_row<typename row::value_type>(tokens[i], work.vocabulary);
+        laws[i] = one_hot_row<typename row::value_type>(tokens[i], work.vocabulary).normalise();
       return children;
     }
   }
@@ -188,8 +198,7 @@ struct tree_speculation {
       if (n >= draft_reader.scored &&
           (made.draft_why != status::ok || score_drafts() != status::ok))
         work.draft_rows[n] = row();
-      (void)work.draft_rows[n].normalise(reads_confidence<Policy>);
-      return work.draft_rows[n];
+      return draft_row(n, false);
     });
     const draft_tree drafted{std::span(work.tokens).first(end - 1),
                              std::span(work.parents).first(end - 1), std::uint32_t(start),
@@ -239,7 +248,7 @@ tree_result grow_tree(text& t, std::size_t most, D& draft, M& target, const Poli
 
 template <class V, class M, class C>
 struct check_tree_verifier {
-  using row = processed_row<value_type_of<M>>;
+  using row = normal_form<processed_row<value_type_of<M>>>;
   static constexpr bool fits =
       requires(const V& verifier, const draft_tree& tree, std::span<row> rows, C& random,
                const tree_scratch<typename row::value_type>& scratch) {

@@ -30,7 +30,7 @@ SPECAGG_BEGIN
 template <class T = float>
 class counts_drafter {
  public:
-  using row_type = sparse_row<T>;
+  using row_type = normal_form<sparse_row<T>>;
   static constexpr std::size_t most = 256, text_weight = 4;
   // capacity: the longest text; gamma: the most tokens drafted in a round. Memory is allocated
   // here, and none later: at most 220 bytes for each token of the text (ngram_counts of order 5), 2
@@ -82,8 +82,9 @@ class counts_drafter {
       logits_[i] = T(log(p));
       p = 0;
     }
-    processed_row<T> kept(std::span<const T>(logits_).first(found.size()), sample_);
-    if (const status s = kept.normalise(); s != status::ok) return s;
+    const std::span<const T> logits = std::span<const T>(logits_).first(found.size());
+    const auto kept = processed_row<T>(logits, sample_).normalise();
+    if (kept.why() != status::ok) return kept.why();
     const std::span<token_id> ids = std::span(ids_).subspan(at.drafted * most, most);
     const std::span<T> x = std::span(rows_).subspan(at.drafted * most, most);
     std::size_t size = 0;
@@ -93,8 +94,8 @@ class counts_drafter {
         x[size] = p;
         ++size;
       }
-    row = row_type(ids.first(size), x.first(size), vocab_size());
-    return row.normalise();
+    row = sparse_row<T>(ids.first(size), x.first(size), vocab_size()).normalise();
+    return row.why();
   }
 
  private:

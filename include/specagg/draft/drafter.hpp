@@ -21,24 +21,25 @@ struct draft_position {
 
 // A drafter gives rows, and the round draws the tokens from them. So q is the row that the token
 // was drawn from, for any drafter, and no drafter can make a law wrong.
-//   row_type      a Row: one_hot_row, sparse_row, processed_row, or any_row of several kinds
+//   row_type      a NormalisedRow: normal_form<one_hot_row<float>>, likewise of a sparse_row or a
+//                 processed_row, or an any_row of several such kinds
 //   vocab_size()  V, the size of its rows
 //   next(at, processor, row, confidence)
-//                 the row of the token that follows at.tokens. Writes `row`, normalised, and
-//                 `confidence` in [0, 1]: how sure the drafter is of its row. Only the length of
-//                 drafts depends on it. The row must stay readable until at.drafted is 0 again. The
-//                 processor has been pushed all of at.tokens; a drafter may apply() it to its row,
-//                 as a model does, or not. Any status but ok: there is no row here, and the draft
-//                 ends. no_draft: it has nothing to propose; `stopped` ends decoding. It should be
-//                 a function of at.tokens. It may depend on statistics of earlier rounds, but never
-//                 on the random numbers that verification uses. Coupled verification uses those of
-//                 rejected tokens again: with it, what was drafted after a rejection must be
-//                 forgotten.
+//                 the row of the token that follows at.tokens. Writes `row`, with its at
+//                 temperature 1 view if at.confidence, and `confidence` in [0, 1]: how sure the
+//                 drafter is of its row. Only the length of drafts depends on it. The row must stay
+//                 readable until at.drafted is 0 again. The processor has been pushed all of
+//                 at.tokens; a drafter may apply() it to its row, as a model does, or not. Any
+//                 status but ok: there is no row here, and the draft ends. no_draft: it has nothing
+//                 to propose; `stopped` ends decoding. It should be a function of at.tokens. It may
+//                 depend on statistics of earlier rounds, but never on the random numbers that
+//                 verification uses. Coupled verification uses those of rejected tokens again: with
+//                 it, what was drafted after a rejection must be forgotten.
 //   position()    the number of tokens of the text that it knows. It learns later ones from
 //                 at.tokens.
 //   rollback(n)   forgets what it knows beyond n tokens. As for a LogitSource.
 template <class D, class P = no_processor>
-concept Drafter = Follower<D> && Row<typename D::row_type> &&
+concept Drafter = Follower<D> && NormalisedRow<typename D::row_type> &&
                   requires(D& d, const draft_position& at, P& processor, typename D::row_type& row,
                            double& confidence) {
                     { d.vocab_size() } -> std::convertible_to<std::size_t>;

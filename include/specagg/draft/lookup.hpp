@@ -26,7 +26,7 @@ SPECAGG_BEGIN
 template <class T = float>
 class lookup_drafter {
  public:
-  using row_type = one_hot_row<T>;
+  using row_type = normal_form<one_hot_row<T>>;
   // capacity: the longest text; allocated here, and nothing is allocated later. In a longer text it
   // proposes nothing (context_full). documents, if given, must outlive the object and stay as they
   // are; any number of drafters may share them. Tokens of documents that are not below `vocabulary`
@@ -54,10 +54,11 @@ class lookup_drafter {
     const found f = find(at);
     const index length = std::max(f.in_text.length, f.in_documents.length);
     if (length < least_) return status::no_draft;
-    row = row_type(f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position],
-                   vocabulary_);
+    const token_id next =
+        f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position];
+    row = one_hot_row<T>(next, vocabulary_).normalise();
     confidence = (double(std::min<index>(length, 16)) - 0.5) / 16;
-    return row.normalise() == status::ok ? status::ok : status::no_draft;
+    return row.why() == status::ok ? status::ok : status::no_draft;
   }
 
   // For a tree of drafts (decode/tree.hpp): all tokens that followed that suffix, the most frequent

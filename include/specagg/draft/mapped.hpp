@@ -112,7 +112,7 @@ template <LogitSource S>
 class mapped_drafter {
  public:
   using T = typename S::value_type;
-  using row_type = mapped_row<T>;
+  using row_type = normal_form<mapped_row<T>>;
   mapped_drafter(S& source, const vocabulary_map& map, std::size_t gamma,
                  const sampling& sample = {})
       : source_(&source),
@@ -151,10 +151,10 @@ class mapped_drafter {
     }
     if (std::all_of(mapped.begin(), mapped.end(), [](T l) { return is_masked(l); }))
       return status::no_draft;
-    row = row_type(map_->targets(), mapped, vocab_size(), sample_);
-    if (const status s = row.normalise(at.confidence); s != status::ok) return s;
-    if (at.confidence) confidence = double(row.largest_confidence());
-    return status::ok;
+    const mapped_row<T> made(map_->targets(), mapped, vocab_size(), sample_);
+    row = made.normalise(at.confidence);
+    if (at.confidence && row.why() == status::ok) confidence = double(row.largest_confidence());
+    return row.why();
   }
 
  private:

@@ -19,6 +19,7 @@ class mapped_row {
  public:
   using value_type = computed<S>;
   using T = value_type;
+  struct facts : processed_row<S>::facts {};
   mapped_row() = default;
   // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is
   // not below V.
@@ -27,13 +28,13 @@ class mapped_row {
       : ids_(ids), row_(logits, sample), size_(vocabulary) {}
 
   std::size_t size() const { return size_; }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  T largest_confidence() const { return row_.largest_confidence(); }  // as of a softmax_row
-  status normalise(bool confidence = false) {
+  normalised_row<mapped_row> normalise(bool confidence = false) const {
+    return normalised_row<mapped_row>(*this, confidence);
+  }
+  status find(bool confidence, facts& found) const {
     if (ids_.size() != row_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
       return status::vocabulary_mismatch;
-    confident_ = confident_ || confidence;
-    return row_.normalise(confidence);
+    return row_.find(confidence, found);
   }
 
   struct block {
@@ -48,12 +49,12 @@ class mapped_row {
       return at_temperature_1.template operator()<V>(k, lanes);
     }
   };
-  block open(std::size_t begin, std::size_t count) const {
+  block open(const facts& known, std::size_t begin, std::size_t count) const {
     const auto place = [&](std::size_t id) {
       return std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(id)) - ids_.begin());
     };
     const std::size_t first = place(begin), n = place(begin + count) - first;
-    const auto from = row_.open(first, n);
+    const auto from = row_.open(known, first, n);
     const auto filled = [&](bool nothing, auto&& probability) {
       return detail::gathered_block<T>(count, nothing, [&](T* x) {
         for (std::size_t i = 0; i < n; i += 16) {
@@ -68,7 +69,7 @@ class mapped_row {
     using V = vec<T, 16>;
     return {filled(n == 0,
                    [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
-            filled(n == 0 || !confident_,
+            filled(n == 0 || !known.confident(),
                    [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); }),
             n == 0};
   }
@@ -77,7 +78,6 @@ class mapped_row {
   std::span<const token_id> ids_;
   processed_row<S> row_;
   std::size_t size_ = 0;
-  bool confident_ = false;
 };
 
 SPECAGG_END

@@ -16,7 +16,7 @@ template <LogitSource M>
 class model_drafter {
  public:
   using T = typename M::value_type;
-  using row_type = processed_row<T>;
+  using row_type = normal_form<processed_row<T>>;
   model_drafter(M& model, std::span<T> logits, const sampling& sample = {})
       : model_(&model), logits_(logits), sample_(sample) {}
 
@@ -34,10 +34,9 @@ class model_drafter {
     else if (const status s = specagg::score(at.tokens, *model_, processor, logits);
              s != status::ok)
       return s;
-    row = row_type(logits, sample_);
-    if (const status s = row.normalise(at.confidence); s != status::ok) return s;
-    if (at.confidence) confidence = double(row.largest_confidence());
-    return status::ok;
+    row = processed_row<T>(logits, sample_).normalise(at.confidence);
+    if (at.confidence && row.why() == status::ok) confidence = double(row.largest_confidence());
+    return row.why();
   }
 
   // The call of the model that next(at) makes unless at.computed: for a caller that makes those of

@@ -27,39 +27,45 @@ constexpr const char* name(proposal p) {
 
 namespace detail {
 template <class R>
+using rest_of = normal_form<row_without<R>>;
+template <class R>
+using alone = normal_form<one_hot_row<typename R::value_type>>;
+template <class R>
 struct proposal_rows {
-  using type = any_row<row_without<R>, one_hot_row<typename R::value_type>>;
+  using type = any_row<rest_of<R>, alone<R>>;
 };
 template <class... R>
 struct proposal_rows<any_row<R...>> {
-  using type = any_row<row_without<R>..., one_hot_row<typename any_row<R...>::value_type>>;
+  using type = any_row<rest_of<R>..., alone<any_row<R...>>>;
 };
 }  // namespace detail
-// The law that a proposed token was drawn from, for rows of type R.
+// The law that a proposed token was drawn from, normalised, for rows of type R.
 template <Row R>
-using proposal_row = typename detail::proposal_rows<R>::type;
+using proposal_row = typename detail::proposal_rows<normal_form<R>>::type;
 
 // Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
 // there are: fewer if q has fewer tokens, 0 if it is invalid. The most likely tokens are those of
 // the row at temperature 1, so there are several at temperature 0, too, where greedy proposals are
-// the top ones.
+// the top ones. A q that was normalised has its view at temperature 1, or nothing is proposed.
 //   first    the number of the first child in the tree; the others follow
 //   depth    of the children; start, chooser: as in draw_draft
 //   tokens   written; the laws view them, so they must stay where they are
-//   laws     as many, written: normalised
+//   laws     as many, written
 //   scratch  verify_scratch(V) doubles
 template <Row R, Chooser C>
-std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth,
+std::size_t propose_children(proposal kind, const R& q, std::size_t first, std::uint32_t depth,
                              std::uint32_t start, C&& chooser, std::span<token_id> tokens,
                              std::span<proposal_row<R>> laws, std::span<double> scratch) {
-  return specagg::with_row(q, [&](auto& row) -> std::size_t {
+  return specagg::with_row(q, [&](const auto& given) -> std::size_t {
+    const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
+    if (tokens.empty()) return 0;
+    const auto& row = given.normalise(ranked);
+    if (detail::readable(row, ranked) != status::ok) return 0;
     using one = std::remove_cvref_t<decltype(row)>;
     using hot = one_hot_row<typename one::value_type>;
-    const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
-    if (tokens.empty() || row.normalise(ranked) != status::ok) return 0;
     // Draws child i from the row without other tokens; false if there is nothing left to draw.
     const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
-      row_without<one> law(row, left_out);
+      const auto law = row_without<one>(row, left_out).normalise();
       tokens[i] = specagg::draw_node(law, start, first + i, depth, chooser, scratch);
       if (tokens[i] == no_token) return false;
       laws[i] = law;
@@ -68,11 +74,13 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
     // Takes the most likely token that is not among others as child i; false if there is none.
     const auto most_likely = [&](std::size_t i, std::span<const token_id> others) {
       const row_without<one> rest(row, others);
-      const target_rows<true, row_without<one>> rows(rest);
+      const detail::stored_facts<typename one::value_type> as_it_is;
+      const detail::row_with<row_without<one>> unscaled{rest, as_it_is};
+      const target_rows<true, detail::row_with<row_without<one>>> rows(unscaled);
       const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
       if (!(specagg::at(rows, v).confidence_p.v > 0)) return false;
       tokens[i] = token_id(v);
-      laws[i] = hot(token_id(v), row.size());
+      laws[i] = hot(token_id(v), row.size()).normalise();
       return true;
     };
     std::size_t n = 0;

@@ -27,7 +27,7 @@ template <LogitSource M, class EncodeOwn, class Encode>
 class string_match_drafter {
  public:
   using T = typename M::value_type;
-  using row_type = one_hot_row<computed<T>>;
+  using row_type = normal_form<one_hot_row<computed<T>>>;
   string_match_drafter(retokenising_source<M, EncodeOwn>& source, std::span<const token_text> own,
                        std::size_t target_vocabulary, Encode encode)
       : source_(&source),
@@ -59,9 +59,9 @@ class string_match_drafter {
     const auto drafted = at.tokens.subspan(n);
     if (proposed_.size() <= j) return why_;
     if (!std::equal(drafted.begin(), drafted.end(), proposed_.begin())) return status::no_draft;
-    row = row_type(proposed_[j], vocabulary_);
+    row = one_hot_row<computed<T>>(proposed_[j], vocabulary_).normalise();
     confidence = confidence_;
-    return row.normalise() == status::ok ? status::ok : status::no_draft;
+    return row.why() == status::ok ? status::ok : status::no_draft;
   }
 
  private:

@@ -42,6 +42,8 @@ struct softmax_factors {
     divide(total, std::make_integer_sequence<int, size - 1>());
     lowest += T(exponent_of(vec<double, 1>(total)).v - exponent_of(vec<double, 1>(1)).v);
   }
+  // Whether it was made of a temperature: not a default.
+  SPECAGG_FUNCTION bool known() const { return scale != 0; }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
     // doubles: not inlined, as exp and log of math.hpp

@@ -87,9 +87,9 @@ class model_rows : public reductions<model_rows<R, N>> {
 
 // Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them.
 // Two rows become a pair (q, p). The policy must combine N models.
-template <class Policy, class R, std::size_t N, class F>
-status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::array<R, N>& row,
-                   F&& f) {
+template <class Policy, Row R, std::size_t N, class F>
+status with_models([[maybe_unused]] const Policy& policy,
+                   [[maybe_unused]] const std::array<R, N>& row, F&& f) {
   static_assert(models_of<Policy> == N,
                 "specagg: the policy combines another number of models than it is given");
   if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
@@ -97,13 +97,18 @@ status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::
     return specagg::with_chosen(policy, [&](const auto& chosen) {
       using Chosen = std::remove_cvref_t<decltype(chosen)>;
       constexpr bool confidence = N == 2 && reads_confidence<Chosen>;
-      for (R& r : row)
-        if (const status s = r.normalise(confidence); s != status::ok) return s;
+      using normalised = normal_form<R>;
+      std::array<normalised, N> all;
+      for (std::size_t k = 0; k < N; ++k) {
+        all[k] = row[k].normalise(confidence);
+        if (const status s = detail::readable(all[k], confidence); s != status::ok) return s;
+      }
       if constexpr (N == 2) {
-        const auto rows = detail::seen_by<Chosen>(row_pair<confidence, R, R>(row[0], row[1]));
+        using pair = row_pair<confidence, normalised, normalised>;
+        const auto rows = detail::seen_by<Chosen>(pair(all[0], all[1]));
         return f(rows, detail::bind_law(rows, chosen));
       } else {
-        const auto rows = detail::seen_by<Chosen>(model_rows<R, N>(row));
+        const auto rows = detail::seen_by<Chosen>(model_rows<normalised, N>(all));
         return f(rows, detail::bind_law(rows, chosen));
       }
     });

@@ -334,12 +334,13 @@ SPECAGG_FUNCTION decltype(auto) with_chosen(const Policy& policy, F&& f) {
 // The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a
 // vec.
 template <class Policy, class T = float>
-concept TargetPolicy = requires(
-    const Policy& policy, const detail::pair_seen_by<Policy, dense_row<T>, dense_row<T>>& rows) {
-  {
-    policy.bind(rows)(rows.open(0, 16).template operator()<vec<T, 16>>(0, 16))
-  } -> std::convertible_to<vec<T, 16>>;
-};
+concept TargetPolicy =
+    requires(const Policy& policy, const detail::pair_seen_by<Policy, normal_form<dense_row<T>>,
+                                                              normal_form<dense_row<T>>>& rows) {
+      {
+        policy.bind(rows)(rows.open(0, 16).template operator()<vec<T, 16>>(0, 16))
+      } -> std::convertible_to<vec<T, 16>>;
+    };
 
 namespace detail {
 
@@ -347,7 +348,7 @@ namespace detail {
 template <class Policy, class T>
 struct check_policy {
   static constexpr bool confidence = reads_confidence<Policy>;
-  using row = dense_row<T>;
+  using row = normal_form<dense_row<T>>;
   using V = vec<T, 16>;
   using plain_rows = std::conditional_t<reads_draft<Policy>, row_pair<confidence, row, row>,
                                         target_rows<confidence, row>>;

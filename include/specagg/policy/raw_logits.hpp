@@ -54,26 +54,27 @@ constexpr bool is_raw_logits = false;
 template <class Policy>
 constexpr bool is_raw_logits<raw_logits<Policy>> = true;
 
-// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them,
+// Calls f(rows, pi) with the processed rows of N models at one position and the law bound to them,
 // and returns its status, or what is wrong with a row. If the policy is raw_logits, pi is one more
 // row after theirs, processed as `sample` says. Its logits are written to `combined`, V of them,
 // which else is not used and may be empty.
-template <class Policy, class T, std::size_t N, class F>
-status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
-                   const sampling& sample, std::span<T> combined, F&& f) {
+template <class Policy, Row R, class T, std::size_t N, class F>
+status with_law_of(const Policy& policy, const std::array<R, N>& row, const sampling& sample,
+                   std::span<T> combined, F&& f) {
   if constexpr (is_raw_logits<Policy>) {
+    using normalised = normal_form<processed_row<T>>;
     std::array<std::span<const T>, N> logits;
-    std::array<processed_row<T>, N + 1> all;
+    std::array<normalised, N + 1> all;
     for (std::size_t k = 0; k < N; ++k) {
-      if (const status s = row[k].normalise(); s != status::ok) return s;
-      all[k] = row[k];
+      all[k] = row[k].normalise();
+      if (all[k].why() != status::ok) return all[k].why();
       logits[k] = {row[k].logits(), row[k].size()};
     }
     const status s = specagg::combine_logits(policy.policy, logits, combined);
     if (s != status::ok) return s;
-    all[N] = processed_row<T>(combined, sample);
-    if (const status n = all[N].normalise(); n != status::ok) return n;
-    return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
+    all[N] = processed_row<T>(combined, sample).normalise();
+    if (all[N].why() != status::ok) return all[N].why();
+    return f(model_rows<normalised, N + 1>(all), [](auto at) { return model<N>(at); });
   } else {
     return specagg::with_models(policy, row, f);
   }

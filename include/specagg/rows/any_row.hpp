@@ -23,6 +23,8 @@ struct any_row {
   static_assert(
       (std::is_same_v<typename First::value_type, typename More::value_type> && ...),
       "specagg: the rows of an any_row must have one value type (all float or all double)");
+  static constexpr bool compiled_for_each = true;
+  static constexpr bool readable = (NormalisedRow<First> && ... && NormalisedRow<More>);
   using value_type = typename First::value_type;
   std::variant<First, More...> row;
   any_row() = default;
@@ -30,29 +32,48 @@ struct any_row {
     requires(std::is_same_v<R, First> || (std::is_same_v<R, More> || ...))
   any_row(const R& one) : row(one) {}
 
-  static constexpr bool compiled_for_each = true;
-  template <class F>
-  decltype(auto) visit(F&& f) {
-    return std::visit(f, row);
-  }
   template <class F>
   decltype(auto) visit(F&& f) const {
     return std::visit(f, row);
   }
   std::size_t size() const {
-    return std::visit([](const auto& r) { return r.size(); }, row);
+    return visit([](const auto& r) { return r.size(); });
   }
-  value_type operator[](std::size_t v) const {
-    return std::visit([=](const auto& r) { return value_type(r[v]); }, row);
-  }
-  status normalise(bool confidence = false) {
-    return std::visit([=](auto& r) { return r.normalise(confidence); }, row);
+  // An any_row of normalised rows; of such rows, itself.
+  decltype(auto) normalise(bool confidence = false) const {
+    if constexpr (readable) return *this;
+    else
+      return visit([=](const auto& r) {
+        return any_row<normal_form<First>, normal_form<More>...>(r.normalise(confidence));
+      });
   }
 
+  // As of the row, where all kinds were normalised.
+  status why() const
+    requires readable
+  {
+    return visit([](const auto& r) { return r.why(); });
+  }
+  bool confident() const
+    requires readable
+  {
+    return visit([](const auto& r) { return detail::readable(r, true) == r.why(); });
+  }
+  value_type operator[](std::size_t v) const
+    requires readable
+  {
+    return visit([=](const auto& r) { return value_type(r[v]); });
+  }
+  auto open(std::size_t begin, std::size_t count) const
+    requires readable
+  {
+    return open_kind(begin, count, std::make_index_sequence<1 + sizeof...(More)>());
+  }
+
+ private:
+  template <class... Blocks>
   struct block {
-    using kinds = std::variant<decltype(std::declval<const First&>().open(0, 0)),
-                               decltype(std::declval<const More&>().open(0, 0))...>;
-    kinds kind;
+    std::variant<Blocks...> kind;
     template <class V>
     V operator()(std::size_t k, int lanes) const {
       return std::visit([=](const auto& b) { return b.template operator()<V>(k, lanes); }, kind);
@@ -62,20 +83,16 @@ struct any_row {
       return std::visit([=](const auto& b) { return b.template confidence<V>(k, lanes); }, kind);
     }
   };
-  block open(std::size_t begin, std::size_t count) const {
-    return open(begin, count, std::make_index_sequence<1 + sizeof...(More)>());
-  }
-
- private:
   template <std::size_t... I>
-  block open(std::size_t begin, std::size_t count, std::index_sequence<I...>) const {
-    std::optional<block> b;
-    const auto opened = [&]<std::size_t K>(std::integral_constant<std::size_t, K>) {
-      b.emplace(block{
-          typename block::kinds(std::in_place_index<K>, std::get<K>(row).open(begin, count))});
-    };
-    ((row.index() == I ? opened(std::integral_constant<std::size_t, I>()) : void()), ...);
+  auto open_kind(std::size_t begin, std::size_t count, std::index_sequence<I...>) const {
+    using opened = block<decltype(std::get<I>(row).open(0, 0))...>;
+    std::optional<opened> b;
+    ((row.index() == I ? (void)b.emplace(opened{decltype(opened::kind)(
+                             std::in_place_index<I>, std::get<I>(row).open(begin, count))})
+                       : void()),
+     ...);
     return *b;
   }
 };
+
 SPECAGG_END

@@ -3,13 +3,15 @@
 // row. pi is the law: the probability distribution that the emitted token must have (other texts
 // say target distribution).
 //
-// Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a
-// row of a matrix. The row classes below compute their elements: softmax of logits, sparse and
-// one-hot rows. Rows are views. Copying a row copies a pointer, and the memory it points to must
-// outlive the call.
+// A Row says which distribution it is, as a view of logits or of probabilities. It has one life:
+// row.normalise() reads it once, and returns a normalised_row, which knows its sum, its maximum and
+// what the filters keep. Only that can be read. Both are views: copying one copies pointers, and
+// the memory that they point to must outlive the call.
+//
+// Anything else with size() and d[v] is a Distribution, too: std::vector, std::span, an Eigen
+// vector or a row of a matrix. as_row() makes a Row of it. Verifiers do so themselves.
 #pragma once
 #include <algorithm>
-#include <cassert>
 #include <concepts>
 #include <span>
 
@@ -17,143 +19,91 @@
 #include <specagg/kernel/sample.hpp>
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/random.hpp>
+#include <specagg/rows/detail/blocks.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
 
-// d[v] is the probability of token v, 0 <= v < d.size() = V, as a number that converts to double.
-template <class D>
-concept Distribution = requires(const std::remove_cvref_t<D>& d, std::size_t v) {
-  { d.size() } -> std::convertible_to<std::size_t>;
-  { d[v] } -> std::convertible_to<double>;
-};
-
-// How far a sum of probabilities may be from 1 and still be scaled to 1.
-inline constexpr double normalisation_tolerance = 1e-3;
-
-// A Row is a Distribution that the kernels can read block by block.
-//   normalise(confidence)      makes the row usable in one pass: scales it to sum 1, and returns
-//                              what is wrong with it. confidence = true: the view at temperature 1
-//                              will be read too
-//   open(begin, count)         a block of the row
-//   block<V>(k, lanes)         the tokens k, k + 1, ... of a block, as a vec
+// A row that can be read.
+//   why()                  ok, or what is wrong with the row: then nothing else may be asked
+//   size()                 V
+//   row[v]                 the probability of token v, 0 <= v < V
+//   open(begin, count)     a block of the row
+//   block<V>(k, lanes)     the tokens k, k + 1, ... of a block, as a vec
 //   block.confidence<V>(...)   the same of the view at temperature 1, without a filter
+// A row that says so in confident() has no view at temperature 1 unless it was asked for.
 template <class R>
-concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
+concept NormalisedRow = requires(const R& r, std::size_t v) {
   typename R::value_type;
-  { r.normalise(true) } -> std::same_as<status>;
-  c.open(v, v);
+  { r.size() } -> std::convertible_to<std::size_t>;
+  { r.why() } -> std::same_as<status>;
+  r.open(v, v);
 };
-
-namespace detail {
-
-// At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is
-// computed.
-template <class T>
-inline constexpr double least_refused_temperature = double(std::numeric_limits<T>::max()) / 1024;
-
-// A temporary container. A view of it would dangle.
+// What normalise(confidence) makes such a row of: in one pass, it is scaled to sum 1. confidence =
+// true: the view at temperature 1 will be read too. A NormalisedRow is a Row, and returns itself.
 template <class R>
-concept short_lived = requires(R& r) { std::begin(r); } && !Lasting<R>;
-
-// Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they
-// are valid.
-template <class T>
-status normaliser(double sum, bool negative, T& scale) {
-  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative)
-    return status::invalid_row;
-  if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance)
-    return status::not_normalised;
-  scale = T(1 / sum);
-  return status::ok;
-}
-// The same for a row that stores its probabilities; `scale` is a member of that row. One pass.
-template <class R, class T>
-SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
-  using V = vec<T, 16>;
-  scale = 1;
-  V lowest(0);
-  const double sum =
-      reduce_blocks<add>(row.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-        const auto block = row.open(begin, count);
-        return specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-          const V x = block.template operator()<V>(k, lanes);
-          lowest = min(x, lowest);
-          return x;
-        });
-      });
-  return normaliser(sum, any(lowest < V(0)), scale);
-}
-
-// Probabilities in memory, scaled. The view at temperature 1 of stored probabilities is the row
-// itself.
-template <class T>
-struct scaled_block {
-  const T* x;
-  T scale;
-  template <class V>
-  SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-    return uncontracted((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) *
-                        V(scale));
-  }
-  template <class V>
-  SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-    return operator()<V>(k, lanes);
-  }
+concept Row = requires(const R& r) {
+  typename R::value_type;
+  { r.size() } -> std::convertible_to<std::size_t>;
+  { r.normalise(true).why() } -> std::same_as<status>;
 };
+// A Row, or anything where d[v] is the probability of token v, 0 <= v < d.size() = V, as a number
+// that converts to double.
+template <class D>
+concept Distribution =
+    Row<std::remove_cvref_t<D>> || requires(const std::remove_cvref_t<D>& d, std::size_t v) {
+      { d.size() } -> std::convertible_to<std::size_t>;
+      { d[v] } -> std::convertible_to<double>;
+    };
 
-// A block of a row that is not an array. Its elements are copied to the stack first, unless the
-// block has no mass.
-template <class T>
-struct gathered_block {
-  alignas(64) T x[block_size];
-  bool empty;
-  template <class Fill>
-  gathered_block(std::size_t count, bool nothing, Fill&& fill) : empty(nothing) {
-    if (empty) return;
-    std::fill_n(x, std::min((count + 15) / 16 * 16, block_size), T(0));
-    fill(x);
+// A row R that was normalised. It is also what its pass has found: R::facts, whose public members
+// can be asked.
+template <class R>
+class [[nodiscard]] normalised_row : public R, public R::facts {
+ public:
+  using value_type = typename R::value_type;
+  normalised_row() = default;  // no row: missing_row
+  SPECAGG_FUNCTION explicit normalised_row(R row, bool confidence = false)
+      : R(static_cast<R&&>(row)), why_(R::find(confidence, *this)) {}
+
+  SPECAGG_FUNCTION status why() const { return why_; }
+  SPECAGG_FUNCTION value_type operator[](std::size_t v) const {
+    return open(v, 1).template operator()<vec<value_type, 1>>(0, 1).v;
   }
-  template <class V>
-  SPECAGG_INLINE V operator()(std::size_t k, int) const {
-    return empty ? V(0) : uncontracted(V::load(x + k));
+  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
+    return R::open(*this, begin, count);
   }
-  template <class V>
-  SPECAGG_INLINE V confidence(std::size_t k, int) const {
-    return operator()<V>(k, 0);
+  SPECAGG_FUNCTION const normalised_row& normalise(bool /*confidence*/ = false) const {
+    return *this;
   }
+
+ private:
+  status why_ = status::missing_row;
 };
-
-// Probability 1 on one token of the block, or on none (token = -1).
-template <class T>
-struct one_hot_block {
-  int token;
-  bool empty;
-  explicit one_hot_block(int t) : token(t), empty(t < 0) {}
-  template <class V>
-  SPECAGG_INLINE V operator()(std::size_t k, int) const {
-    return select(V::iota(0) == V(token - int(k)), V(1), V(0));
-  }
-  template <class V>
-  SPECAGG_INLINE V confidence(std::size_t k, int) const {
-    return operator()<V>(k, 0);
-  }
-};
-
-// Whether a block is known to hold no mass.
-template <class Block>
-SPECAGG_INLINE bool known_empty(const Block& block) {
-  if constexpr (requires { block.empty; }) return block.empty;
-  else return false;
+namespace detail {
+// ok, or why a normalised row cannot be read; with its view at temperature 1, if that is read.
+template <class R>
+SPECAGG_FUNCTION status readable(const R& row, bool confidence) {
+  if constexpr (requires { row.confident(); })
+    if (confidence && row.why() == status::ok && !row.confident()) return status::invalid_parameter;
+  return row.why();
 }
-
 }  // namespace detail
+
+// What a Row becomes: a normalised_row, or an any_row of several.
+template <Row R>
+using normal_form = std::remove_cvref_t<decltype(std::declval<const R&>().normalise(true))>;
+
+// ---- the rows -----------------------------------------------------------------------------------
+// Each has what normalised_row needs: the type `facts`; find(confidence, facts), which finds them
+// and says what is wrong with the row; and open(facts, begin, count).
 
 // Probabilities as an array of V floats or doubles.
 template <class T>
 class dense_row {
  public:
   using value_type = T;
+  using facts = detail::stored_facts<T>;
   dense_row() = default;
   dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
   template <class R>
@@ -163,16 +113,19 @@ class dense_row {
       : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool /*confidence*/ = false) { return detail::normalise_stored(*this, scale_); }
-  detail::scaled_block<T> open(std::size_t begin, std::size_t) const {
-    return {x_ + begin, scale_};
+  normalised_row<dense_row> normalise(bool confidence = false) const {
+    return normalised_row<dense_row>(*this, confidence);
+  }
+  status find(bool /*confidence*/, facts& found) const {
+    return detail::normalise_stored(*this, found);
+  }
+  detail::scaled_block<T> open(const facts& known, std::size_t begin, std::size_t) const {
+    return {x_ + begin, known.scale};
   }
 
  private:
   const T* x_ = nullptr;
   std::size_t size_ = 0;
-  T scale_ = 1;
 };
 
 // Any other Distribution (a strided Eigen row, a table in a test), read through operator[]. Holds D
@@ -183,23 +136,41 @@ class indexed_row {
   using element = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>()[0])>;
   using value_type = std::conditional_t<std::is_same_v<element, float>, float, double>;
   using T = value_type;
+  using facts = detail::stored_facts<T>;
+  using viewed = indexed_row<const std::remove_cvref_t<D>&>;
   explicit indexed_row(D d) : d_(static_cast<D&&>(d)) {}
 
   std::size_t size() const { return std::size_t(d_.size()); }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool /*confidence*/ = false) { return detail::normalise_stored(*this, scale_); }
-  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
+  // A view of this row's D; of a temporary row, with the D itself.
+  normalised_row<viewed> normalise(bool confidence = false) const& {
+    return normalised_row<viewed>(viewed(d_), confidence);
+  }
+  normalised_row<indexed_row> normalise(bool confidence = false) && {
+    return normalised_row<indexed_row>(static_cast<indexed_row&&>(*this), confidence);
+  }
+  status find(bool /*confidence*/, facts& found) const {
+    return detail::normalise_stored(*this, found);
+  }
+  detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
     return {count, false, [&](T* x) {
               using index = decltype(d_.size());
               for (std::size_t k = 0; k < count; ++k)
-                x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * scale_;
+                x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * known.scale;
             }};
   }
 
  private:
   D d_;
-  T scale_ = 1;
 };
+
+namespace detail {
+// Whether a row holds its elements, so that its normal form views it.
+template <class R>
+constexpr bool holds_elements = [] {
+  if constexpr (requires { typename R::viewed; }) return !std::is_same_v<R, typename R::viewed>;
+  else return false;
+}();
+}  // namespace detail
 
 // The n tokens with probability above 0, and their probabilities. The ids ascend strictly. All
 // other tokens have probability 0.
@@ -207,14 +178,17 @@ template <class T>
 class sparse_row {
  public:
   using value_type = T;
+  using facts = detail::stored_facts<T>;
   sparse_row() = default;
   sparse_row(std::span<const token_id> ids, std::span<const T> probabilities,
              std::size_t vocabulary)
       : ids_(ids), x_(probabilities), size_(vocabulary) {}
 
   std::size_t size() const { return size_; }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool /*confidence*/ = false) {
+  normalised_row<sparse_row> normalise(bool confidence = false) const {
+    return normalised_row<sparse_row>(*this, confidence);
+  }
+  status find(bool /*confidence*/, facts& found) const {
     if (ids_.size() != x_.size()) return status::invalid_row;
     double sum = 0;
     bool negative = false;
@@ -224,16 +198,16 @@ class sparse_row {
       sum += double(x_[i]);
       negative = negative || x_[i] < 0;
     }
-    return detail::normaliser(sum, negative, scale_);
+    return detail::normaliser(sum, negative, found.scale);
   }
-  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
+  detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
     auto i =
         std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
     const bool nothing =
         i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
     return {count, nothing, [&](T* x) {
               for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
-                x[std::size_t(ids_[i]) - begin] = x_[i] * scale_;
+                x[std::size_t(ids_[i]) - begin] = x_[i] * known.scale;
             }};
   }
 
@@ -241,7 +215,6 @@ class sparse_row {
   std::span<const token_id> ids_;
   std::span<const T> x_;
   std::size_t size_ = 0;
-  T scale_ = 1;
 };
 
 // Probability 1 on one token: an n-gram draft or a greedy draft.
@@ -249,15 +222,18 @@ template <class T>
 class one_hot_row {
  public:
   using value_type = T;
+  struct facts {};
   one_hot_row() = default;
   one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
   std::size_t size() const { return size_; }
   token_id token() const { return token_; }
-  T operator[](std::size_t v) const { return T(token_ >= 0 && v == std::size_t(token_)); }
-  status normalise(bool /*confidence*/ = false) {
+  normalised_row<one_hot_row> normalise(bool confidence = false) const {
+    return normalised_row<one_hot_row>(*this, confidence);
+  }
+  status find(bool /*confidence*/, facts&) const {
     return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
   }
-  detail::one_hot_block<T> open(std::size_t begin, std::size_t count) const {
+  detail::one_hot_block<T> open(const facts&, std::size_t begin, std::size_t count) const {
     const auto t = std::size_t(token_);  // a negative id becomes a large number
     return detail::one_hot_block<T>(t >= begin && t - begin < count ? int(t - begin) : -1);
   }
@@ -288,31 +264,26 @@ class softmax_row {
       : softmax_row(logits.data(), logits.size(), temperature) {}
 
   std::size_t size() const { return size_; }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
-  // the largest probability; valid after normalise()
-  T largest() const { return sampled_(vec<T, 1>(0)).v; }
-  // at temperature 1; valid after normalise(true)
-  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
   double temperature() const { return temperature_; }
-  // Keeps only the tokens of `c`. Call before normalise().
+  // Keeps only the tokens of `c`.
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
-  const cutoff<T>& restriction() const { return cut_; }
 
-  status normalise(bool confidence = false) {
+  struct facts {
+    cutoff<T> restriction;  // which tokens are kept
+    softmax_factors<T> sampled, at_temperature_1;
+    bool confident() const { return at_temperature_1.known(); }
+    // The largest probability, and that of the view at temperature 1.
+    T largest() const { return sampled(vec<T, 1>(0)).v; }
+    T largest_confidence() const { return at_temperature_1(vec<T, 1>(0)).v; }
+  };
+  normalised_row<softmax_row> normalise(bool confidence = false) const {
+    return normalised_row<softmax_row>(*this, confidence);
+  }
+  status find(bool confidence, facts& found) const {
     if (!usable(temperature_)) return status::invalid_parameter;
-    if (!normalised_) {
-      const auto sum = sum_exponentials(logits_, size_, temperature_, cut_);
-      if (!(sum.total > 0)) return status::invalid_row;
-      know(sum);
-      if (temperature_ == 1 && cut_.keeps_all()) know_confidence(sum);
-    }
-    if (confidence && !confident_) {
-      const auto sum = sum_exponentials(logits_, size_, 1);
-      if (!(sum.total > 0)) return status::invalid_row;
-      know_confidence(sum);
-    }
-    return status::ok;
+    found.restriction = cut_;
+    return find_sums(confidence, found);
   }
 
   struct block {
@@ -326,9 +297,9 @@ class softmax_row {
       return at_temperature_1.template operator()<V>(k, lanes);
     }
   };
-  block open(std::size_t begin, std::size_t count) const {
-    assert(normalised_ && "specagg: normalise() comes before the first read of a row");
-    return {{logits_, begin, count, sampled_, cut_}, {logits_, begin, count, confidence_, {}}};
+  block open(const facts& known, std::size_t begin, std::size_t count) const {
+    return {{logits_, begin, count, known.sampled, known.restriction},
+            {logits_, begin, count, known.at_temperature_1, {}}};
   }
 
   // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding
@@ -339,14 +310,21 @@ class softmax_row {
   }
 
  protected:
-  // Sets what normalise() would compute, if another pass has already computed it.
-  void know(const softmax_sum<T>& kept) {
-    sampled_ = {kept.max, temperature_, kept.total};
-    normalised_ = true;
-  }
-  void know_confidence(const softmax_sum<T>& all) {
-    confidence_ = {all.max, 1, all.total};
-    confident_ = true;
+  // Finds the sums that are not known yet.
+  status find_sums(bool confidence, facts& found) const {
+    if (!found.sampled.known()) {
+      const auto sum = sum_exponentials(logits_, size_, temperature_, found.restriction);
+      if (!(sum.total > 0)) return status::invalid_row;
+      found.sampled = {sum.max, temperature_, sum.total};
+      if (temperature_ == 1 && found.restriction.keeps_all())
+        found.at_temperature_1 = found.sampled;
+    }
+    if (confidence && !found.at_temperature_1.known()) {
+      const auto sum = sum_exponentials(logits_, size_, 1);
+      if (!(sum.total > 0)) return status::invalid_row;
+      found.at_temperature_1 = {sum.max, 1, sum.total};
+    }
+    return status::ok;
   }
 
  private:
@@ -354,8 +332,6 @@ class softmax_row {
   std::size_t size_ = 0;
   double temperature_ = 1;
   cutoff<T> cut_;
-  softmax_factors<T> sampled_, confidence_;
-  bool normalised_ = false, confident_ = false;
 };
 
 // A row whose view at temperature 1 is another row.
@@ -363,13 +339,21 @@ template <Row R, Row C>
 class confident_row {
  public:
   using value_type = typename R::value_type;
+  struct facts {
+    normal_form<R> row = {};
+    normal_form<C> at_temperature_1 = {};
+    bool confident() const { return at_temperature_1.why() == status::ok; }
+  };
   confident_row(R row, C confidence) : row_(row), confidence_(confidence) {}
   std::size_t size() const { return row_.size(); }
-  value_type operator[](std::size_t v) const { return row_[v]; }
-  status normalise(bool confidence = false) {
+  normalised_row<confident_row> normalise(bool confidence = false) const {
+    return normalised_row<confident_row>(*this, confidence);
+  }
+  status find(bool confidence, facts& found) const {
     if (confidence_.size() != row_.size()) return status::vocabulary_mismatch;
-    const status s = row_.normalise();
-    return s != status::ok || !confidence ? s : confidence_.normalise();
+    found = {row_.normalise(), confidence_.normalise()};
+    const status s = found.row.why();
+    return s != status::ok || !confidence ? s : found.at_temperature_1.why();
   }
   template <class A, class B>
   struct block {
@@ -384,9 +368,9 @@ class confident_row {
       return b.template operator()<V>(k, lanes);
     }
   };
-  auto open(std::size_t begin, std::size_t count) const {
-    return block<decltype(row_.open(0, 0)), decltype(confidence_.open(0, 0))>{
-        row_.open(begin, count), confidence_.open(begin, count)};
+  auto open(const facts& known, std::size_t begin, std::size_t count) const {
+    return block<decltype(known.row.open(0, 0)), decltype(known.at_temperature_1.open(0, 0))>{
+        known.row.open(begin, count), known.at_temperature_1.open(begin, count)};
   }
 
  private:
@@ -396,7 +380,7 @@ class confident_row {
 
 // Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token
 // without a draw.
-template <Row R, Chooser C>
+template <NormalisedRow R, Chooser C>
 token_id draw(const R& row, moment m, C&& chooser, std::span<double> scratch) {
   if constexpr (requires { row.token(); }) return row.token();
   if constexpr (requires { row.keeps_few(); })
@@ -413,28 +397,27 @@ SPECAGG_FUNCTION decltype(auto) with_row(R& row, F&& f) {
   else return f(row);
 }
 
-// Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through
-// operator[].
+// Makes any Distribution a Row: a Row is returned as it is, an array is viewed, all others are read
+// through operator[].
 template <class D>
   requires Distribution<D>
-SPECAGG_FUNCTION auto as_row(D&& d) {
+SPECAGG_FUNCTION decltype(auto) as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
-  constexpr bool outlives = Lasting<D>;
-  using element = std::remove_cvref_t<decltype(d[0])>;
-  constexpr bool is_array =
-      (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
-        // Eigen says so
-        if constexpr (requires { U::InnerStrideAtCompileTime; })
-          return U::InnerStrideAtCompileTime == 1;
-        else return Contiguous<const U>;
-      }();
+  using given = std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>;
   if constexpr (Row<U>) {
-    return U(d);
-  } else if constexpr (outlives && is_array && requires { d.data(); }) {
-    return dense_row<element>(d.data(), std::size_t(d.size()));
+    return given(static_cast<D&&>(d));
   } else {
-    return indexed_row<std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>>(
-        static_cast<D&&>(d));
+    using element = std::remove_cvref_t<decltype(d[0])>;
+    constexpr bool is_array =
+        (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
+          // Eigen says so
+          if constexpr (requires { U::InnerStrideAtCompileTime; })
+            return U::InnerStrideAtCompileTime == 1;
+          else return Contiguous<const U>;
+        }();
+    if constexpr (Lasting<D> && is_array && requires { d.data(); })
+      return dense_row<element>(d.data(), std::size_t(d.size()));
+    else return indexed_row<given>(static_cast<D&&>(d));
   }
 }
 

@@ -195,9 +195,9 @@ namespace detail {
 // Where a row may have mass: 256 bits, each for as many tokens, a power of two of at least 16.
 struct kept_places {
   std::array<std::uint64_t, 4> bits = {};
-  int shift = 4;
+  int shift = 0;  // of the number of tokens; 0: nothing is known
   kept_places() = default;
-  kept_places(std::span<const token_id> ids, std::size_t vocabulary) {
+  kept_places(std::span<const token_id> ids, std::size_t vocabulary) : shift(4) {
     while (vocabulary > std::size_t(256) << shift) ++shift;
     for (const token_id v : ids)
       bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
@@ -229,40 +229,37 @@ class processed_row : public softmax_row<S> {
       : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
         sampling_(s) {}
 
-  status normalise(bool confidence = false) {
-    if (!sampling_.valid()) return status::invalid_parameter;
-    if (!filtered_) {
-      const status s = softmax_row<S>::usable(sampling_.temperature) ? filter() : take_largest();
-      if (s != status::ok) return s;
-      filtered_ = true;
+  struct facts : softmax_row<S>::facts {
+    detail::kept_places places;  // if it is known
+    // Whether the filters keep so few tokens that may_keep() tells them from most others.
+    bool keeps_few() const { return places.shift > 0; }
+    // Whether v or one of the 15 tokens after it may be kept. v: a multiple of 16.
+    SPECAGG_INLINE bool may_keep(std::size_t v) const { return places.may_hold(v); }
+    bool may_keep(std::size_t begin, std::size_t count) const {
+      return places.may_hold(begin, count);
     }
-    return softmax_row<S>::normalise(confidence);
+  };
+  normalised_row<processed_row> normalise(bool confidence = false) const {
+    return normalised_row<processed_row>(*this, confidence);
   }
-
-  // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most
-  // others.
-  bool keeps_few() const { return few_; }
-  // Whether v or one of the 15 tokens after it may be kept. v: a multiple of 16.
-  SPECAGG_INLINE bool may_keep(std::size_t v) const { return places_.may_hold(v); }
-  bool may_keep(std::size_t begin, std::size_t count) const {
-    return places_.may_hold(begin, count);
+  status find(bool confidence, facts& found) const {
+    if (!sampling_.valid()) return status::invalid_parameter;
+    const status s =
+        softmax_row<S>::usable(sampling_.temperature) ? filter(found) : take_largest(found);
+    return s != status::ok ? s : this->find_sums(confidence, found);
   }
 
  private:
-  void know_kept(std::span<const token_id> ids) {
-    few_ = true;
-    places_ = {ids, this->size()};
-  }
-  status take_largest() {
+  status take_largest(facts& found) const {
     const auto top = find_largest(this->logits(), this->size());
     if (!top.valid) return status::invalid_row;
     const auto id = token_id(top.id);
-    this->restrict_to({top.logit, top.id});
-    this->know({top.logit, 1});
-    know_kept({&id, 1});
+    found.restriction = {top.logit, top.id};
+    found.sampled = {top.logit, 1, 1};
+    found.places = {{&id, 1}, this->size()};
     return status::ok;
   }
-  status filter() {
+  status filter(facts& found) const {
     const S* l = this->logits();
     const std::size_t size = this->size(), k = sampling_.top_k;
     const double temperature = this->temperature(), p = sampling_.top_p;
@@ -281,7 +278,7 @@ class processed_row : public softmax_row<S> {
     } else {
       kept = sum_exponentials(l, size, temperature);
       if (!(kept.total > 0)) return status::invalid_row;
-      if (temperature == 1) this->know_confidence(kept);
+      if (temperature == 1) found.at_temperature_1 = {kept.max, 1, kept.total};
       if (top_k) {
         cut = detail::shortest_prefix(l, size, cut, double(k), [](T) { return 1.0; });
         kept = sum_exponentials(l, size, temperature, cut);
@@ -308,16 +305,16 @@ class processed_row : public softmax_row<S> {
         listed = false;
       }
     }
-    this->restrict_to(cut);
+    found.restriction = cut;
     if (!listed) return status::ok;
-    this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
-    if (above == 0 && list.size <= 64) know_kept(std::span(list.ids).first(list.size));
+    found.sampled = {weight.max, temperature,
+                     above + mass_of(list.logits.data(), list.size, weight)};
+    if (above == 0 && list.size <= 64)
+      found.places = {std::span(list.ids).first(list.size), this->size()};
     return status::ok;
   }
 
   sampling sampling_;
-  bool filtered_ = false, few_ = false;
-  detail::kept_places places_;
 };
 
 SPECAGG_END

@@ -35,12 +35,20 @@ struct made_rows {
   }
 };
 // `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. It may be copied, so
-// it is not mutable.
+// it is not mutable. What a row views must stay as it is until the verification has ended.
 template <class Make>
 SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};
 }
 namespace detail {
+// Rows that share memory: the next one that is made takes the place of the one before.
+template <class Rows>
+struct one_at_a_time : Rows {
+  static constexpr bool shares_memory = true;
+};
+template <class Rows>
+one_at_a_time(Rows) -> one_at_a_time<Rows>;
+
 template <class S>
 struct check_logit {
   static void say() {
@@ -85,12 +93,14 @@ struct check_rows {
                   "or rows_of_logits(logits, V, sampling) (docs/engine.md)");
   }
 };
-// The type of the probabilities of a list of rows.
+// The type of a list's rows, and of their probabilities.
 template <RowList Rows>
-using value_of_rows =
-    typename decltype(specagg::as_row(std::declval<Rows&>()[std::size_t()]))::value_type;
-// f(row j), with the row by its own kind (rows/any_row.hpp), or missing_row (of made_rows: its
-// `why`). The row is made only here.
+using row_of_list =
+    std::remove_cvref_t<decltype(specagg::as_row(std::declval<Rows&>()[std::size_t()]))>;
+template <RowList Rows>
+using value_of_rows = typename row_of_list<Rows>::value_type;
+// f(row j), as a Row of its own kind (rows/any_row.hpp), or missing_row (of made_rows: its `why`).
+// The row is made only here.
 template <class Rows, class F>
 SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
   if constexpr (RowList<Rows>) {
@@ -101,7 +111,7 @@ SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
         return rows.why;
       else return status::missing_row;
     }
-    auto row = specagg::as_row(rows[j]);
+    auto&& row = specagg::as_row(rows[j]);
     return specagg::with_row(row, f);
   } else {
     check_rows<Rows>::say();

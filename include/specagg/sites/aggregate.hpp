@@ -120,13 +120,12 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
 namespace detail {
 // Whether pi exists: no weight is negative or NaN, and their sum is 1.
 inline bool is_law(const site_weights& eta) { return is_convex(std::array{eta.l, eta.r}); }
-// Normalises the rows of both sites, and checks the weights.
+// Of the normalised rows of both sites and the weights: ok, or why pi does not exist.
 template <class L, class R>
-status have_law(L& l, R& r, const site_weights& eta) {
+status have_law(const L& l, const R& r, const site_weights& eta) {
   if (!is_law(eta)) return status::undefined_target;
   if (l.size() != r.size()) return status::vocabulary_mismatch;
-  const status s = l.normalise();
-  return s != status::ok ? s : r.normalise();
+  return l.why() != status::ok ? l.why() : r.why();
 }
 }  // namespace detail
 
@@ -179,16 +178,12 @@ template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                       const R& p_r, const site_weights& eta, SiteL& site_l, SiteR& site_r,
                       std::span<double> scratch, double gamma_l = 0.5) {
-  auto l = specagg::as_row(p_l);
-  auto r = specagg::as_row(p_r);
+  const auto l = specagg::as_row(p_l).normalise();
+  const auto r = specagg::as_row(p_r).normalise();
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
-  using RowL = decltype(l);
-  using RowR = decltype(r);
   const sampled x = site_l.coin({stream::side, position, 0}, gamma_l, 1)
-                        ? specagg::sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position,
-                                          site_l, scratch)
-                        : specagg::sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position,
-                                          site_r, scratch);
+                        ? specagg::sample(row_pair(l, r), x_l, eta.r, position, site_l, scratch)
+                        : specagg::sample(row_pair(r, l), x_r, eta.l, position, site_r, scratch);
   return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token,
           x.why};
 }
@@ -201,10 +196,10 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                              const R& p_r, const site_weights& eta, const coupled_noise& noise) {
-  auto l = specagg::as_row(p_l);
-  auto r = specagg::as_row(p_r);
+  const auto l = specagg::as_row(p_l).normalise();
+  const auto r = specagg::as_row(p_r).normalise();
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
-  const row_pair<false, decltype(l), decltype(r)> rows(l, r);
+  const row_pair rows(l, r);
   const token_id x = specagg::race(rows, eta.law().bind(rows), noise, position).token;
   if (x == no_token) return {.why = status::undefined_target};
   return {x, x == x_l, x == x_r, status::ok};
@@ -222,11 +217,11 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 // weights have no law.
 template <class L, class R>
 agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  auto l = specagg::as_row(p_l);
-  auto r = specagg::as_row(p_r);
+  const auto l = specagg::as_row(p_l).normalise();
+  const auto r = specagg::as_row(p_r).normalise();
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   if (detail::have_law(l, r, eta) != status::ok) return {none, none, none};
-  const row_pair<false, decltype(l), decltype(r)> rows(l, r);
+  const row_pair rows(l, r);
   const auto pi = eta.law().bind(rows);
   const auto [together, alone] = rows.sum([&](auto at) {
     const auto x = uncontracted(pi(at));
@@ -244,10 +239,10 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
 // weights exchanged. NaN as above.
 template <class L, class R>
 double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  auto l = specagg::as_row(p_l);
-  auto r = specagg::as_row(p_r);
+  const auto l = specagg::as_row(p_l).normalise();
+  const auto r = specagg::as_row(p_r).normalise();
   if (detail::have_law(l, r, eta) != status::ok) return std::numeric_limits<double>::quiet_NaN();
-  const row_pair<false, decltype(l), decltype(r)> rows(l, r);
+  const row_pair rows(l, r);
   const auto pi = eta.law().bind(rows);
   const auto [tv, product] =
       rows.sum([&](auto at) { return both(positive(at.q - at.p), at.q * pi(at)); });

@@ -63,7 +63,7 @@ template <class T>
 struct [[nodiscard]] coded_row {
   status why = status::ok;
   std::size_t bytes = 0;
-  sparse_row<T> row = {};
+  normal_form<sparse_row<T>> row = {};
 };
 
 namespace detail {
@@ -361,7 +361,8 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
                     std::span<std::uint8_t> out) {
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
-  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise(); s != status::ok)
+  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise().why();
+      s != status::ok)
     return fail(s);
 
   if (codec.format == row_codec::values::counts)
@@ -387,9 +388,9 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in,
       : codec.truncates() ? values.read_with_ids(codec.vocabulary, most, detail::bit_reader(in))
                           : values.read_all(codec.vocabulary, in);
   if (read.why != status::ok) return {.why = read.why};
-  coded_row<T> result{.bytes = read.bytes,
-                      .row = {ids.first(read.tokens), mass.first(read.tokens), codec.vocabulary}};
-  if (const status s = result.row.normalise(); s != status::ok) return {.why = s};
+  const sparse_row<T> row(ids.first(read.tokens), mass.first(read.tokens), codec.vocabulary);
+  coded_row<T> result{.bytes = read.bytes, .row = row.normalise()};
+  if (result.row.why() != status::ok) return {.why = result.row.why()};
   return result;
 }
 
@@ -397,16 +398,19 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in,
 // row. ids: max_tokens elements; mass: V elements, and it holds the result; out: max_bytes.
 template <class D>
   requires Distribution<D>
-auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out,
-            std::span<token_id> ids,
-            std::span<typename decltype(specagg::as_row(distribution))::value_type> mass) {
-  auto row = specagg::as_row(distribution);
-  using T = typename decltype(row)::value_type;
+auto encode(
+    const row_codec& codec, const D& distribution, std::span<std::uint8_t> out,
+    std::span<token_id> ids,
+    std::span<typename std::remove_cvref_t<decltype(specagg::as_row(distribution))>::value_type>
+        mass) {
+  const auto& given = specagg::as_row(distribution);
+  using T = typename std::remove_cvref_t<decltype(given)>::value_type;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary)
     return fail(status::invalid_parameter);
-  if (row.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
-  if (const status s = row.normalise(); s != status::ok) return fail(s);
+  if (given.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
+  const auto& row = given.normalise();
+  if (row.why() != status::ok) return fail(row.why());
   const std::size_t n = detail::truncate(codec, row, ids, mass);
   const auto written = encode<T>(codec, ids.first(n), mass.first(n), out);
   return written.why == status::ok ? decode<T>(codec, out.first(written.bytes), ids, mass)

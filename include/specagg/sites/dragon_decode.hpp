@@ -30,9 +30,9 @@ template <class T>
 struct dragon_workspace {
   dragon_options options;
   std::size_t vocabulary;
-  std::array<std::vector<T>, 2> logits;       // by side, V each
-  std::array<processed_row<T>, 2> rows = {};  // by side: p^l and p^r of the last round
-  std::array<emission, 1> emissions = {};     // of the last round
+  std::array<std::vector<T>, 2> logits;                    // by side, V each
+  std::array<normal_form<processed_row<T>>, 2> rows = {};  // by side: p^l and p^r of the last round
+  std::array<emission, 1> emissions = {};                  // of the last round
   std::vector<double> scratch;
 
   explicit dragon_workspace(std::size_t vocab_size, const dragon_options& of = {})
@@ -88,7 +88,7 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   const auto step = std::uint32_t(t.size);
   const token_id x_l = drafts.draw(side::l, p_l, step, work.scratch);
   const token_id x_r = drafts.draw(side::r, p_r, step, work.scratch);
-  const auto rows = [&](side at) { return site_row<processed_row<T>>{work.rows[std::size_t(at)]}; };
+  const auto rows = [&](side at) { return site_row{work.rows[std::size_t(at)]}; };
   const aggregation a = drafts.aggregate(step, x_l, x_r, eta, rows, work.scratch);
   result.drafted = {x_l, x_r};
   result.why = a.why;

@@ -39,7 +39,7 @@ struct score_order {
 namespace detail {
 
 // Writes a normalised row's probabilities.
-template <Row R, class T>
+template <NormalisedRow R, class T>
 SPECAGG_FLATTEN void write_row(const R& row, T* to) {
   using V = vec<typename R::value_type, 16>;
   for (std::size_t begin = 0, count; begin < row.size(); begin += count) {
@@ -173,8 +173,8 @@ class split_device : public detail::split_end<T, Chooser> {
     busy_ = false;
     const protocol kind = terms().kind;
     const std::size_t j = draft_size();
-    auto row = specagg::as_row(distribution);
-    status s = row.normalise();
+    const auto row = specagg::as_row(distribution).normalise();
+    status s = row.why();
     if (s == status::ok)
       s = kind == protocol::dssd           ? draft_split(work_, row, chooser_)
           : kind == protocol::split_shared ? draft_shared(work_, row, noise_)

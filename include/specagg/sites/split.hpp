@@ -63,7 +63,7 @@ struct split_workspace {
   std::vector<token_id> tokens, ids;
   std::vector<T> probabilities, mass;
   std::vector<std::uint8_t> bytes;
-  std::vector<sparse_row<T>> rows;
+  std::vector<normal_form<sparse_row<T>>> rows;
   std::vector<emission> emissions;
   std::vector<double> scratch;
   std::size_t used = 0;  // of bytes, while a draft is made
@@ -139,10 +139,10 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
 // For DSSD: drafts one more token, from the row itself, which the device keeps.
 template <class T, Distribution D, Chooser C>
 status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser) {
-  auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
-  if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
-  if (const status s = row.normalise(); s != status::ok) return s;
+  if (block_count(distribution.size()) > work.scratch.size()) return status::vocabulary_mismatch;
+  const auto row = specagg::as_row(distribution).normalise();
+  if (row.why() != status::ok) return row.why();
   const std::size_t g = work.up.drafted.tokens.size();
   const token_id y = specagg::draw(row, detail::draft_moment(work), chooser, work.scratch);
   const status s = detail::draft_next(work, y);
@@ -177,10 +177,11 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   if (p.why != status::ok || p.bytes != down.row.size())
     return {.why = p.why != status::ok ? p.why : status::invalid_row};
   emission e;
-  const status s = detail::with_row_at(q_rows, j, [&](auto& q) {
-    if (q.size() != p.row.size()) return status::vocabulary_mismatch;
-    if (const status why = q.normalise(); why != status::ok) return why;
-    const row_pair<false, std::remove_cvref_t<decltype(q)>, sparse_row<T>> rows(q, p.row);
+  const status s = detail::with_row_at(q_rows, j, [&](const auto& given) {
+    if (given.size() != p.row.size()) return status::vocabulary_mismatch;
+    const auto& q = given.normalise();
+    if (q.why() != status::ok) return q.why();
+    const row_pair rows(q, p.row);
     const auto p_itself = [](auto at) { return at.p; };
     return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start,
                                  chooser, work.scratch, e);
@@ -224,9 +225,9 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   if (const status s = decode_rows(up.rows, g, codec, work); s != status::ok) return {.why = s};
   draft drafted = up.drafted;
   drafted.tokens = drafted.tokens.first(g);
-  const verdict v =
-      verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows,
-                      lossless{}, chooser, std::span(work.emissions), std::span(work.scratch));
+  const verdict v = verifier.verify(
+      drafted, std::span<const normal_form<sparse_row<T>>>(work.rows).first(g), p_rows, lossless{},
+      chooser, std::span(work.emissions), std::span(work.scratch));
   return detail::answer(v, work);
 }
 
@@ -283,9 +284,9 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 // row is sent.
 template <class T, Distribution D>
 status draft_shared(split_workspace<T>& work, const D& distribution, const coupled_noise& noise) {
-  auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
-  if (const status s = row.normalise(); s != status::ok) return s;
+  const auto row = specagg::as_row(distribution).normalise();
+  if (row.why() != status::ok) return row.why();
   return detail::draft_next(work, specagg::race(row, noise, detail::draft_moment(work).position));
 }
 // Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the

@@ -5,7 +5,7 @@
 // one property of p: it sums to 1. Proved: proofs/block.v, `verify_block_emits_pi`,
 // `block_accepts_at_least_token`.
 #pragma once
-#include <specagg/verify/verify.hpp>
+#include <specagg/verify/detail/kept.hpp>
 
 SPECAGG_BEGIN
 
@@ -14,72 +14,83 @@ SPECAGG_BEGIN
 //   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus
 //          token follows, else a token from norm((w pi - q)+) at tau + 1
 //
-// Arguments as for verify_token, with two differences: each row may be asked for several times, and
-// scratch is verify_scratch(V, g) doubles. The coins are tested from the last to the first, so if
-// the whole draft is accepted no pass for h is needed. Claims are doubles; with rows of floats S
-// has a relative error of 2e-6. An invalid row of the target also ends the draft before it. It is
-// reported if all tokens before it were accepted.
+// Arguments as for verify_token, but scratch is verify_scratch(V, g) doubles: it keeps what is
+// known of each position, so that no row is normalised twice. (Where kinds of rows are chosen at
+// run time, rows/any_row.hpp, a row may be asked for up to three times.) The coins are tested from
+// the last to the first, so if the whole draft is accepted no pass for h is needed. Claims are
+// doubles; with rows of floats S has a relative error of 2e-6. An invalid row of the target also
+// ends the draft before it. It is reported if all tokens before it were accepted.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
-  verdict result;
-  std::size_t g = drafted.size();
-  if (!detail::usable(drafted, policy, out, acceptances) || scratch.size() < g + 1) {
-    result.why = status::invalid_parameter;
-    return result;
-  }
-  const std::span<double> claim = scratch.last(g + 1),
-                          sums = scratch.first(scratch.size() - claim.size());
-
-  status ended = status::ok;  // why the draft ended before its last token
-  claim[0] = 1;
-  for (std::size_t i = 0; i < g; ++i) {
-    ended = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
-      if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
-      const auto d = detail::examine(rows, pi, drafted.tokens[i]);
-      if (d.e.why != status::ok) return d.e.why;
-      if (!(d.w < infinity)) return status::undefined_target;
-      if (!acceptances.empty()) acceptances[i] = detail::measure(rows, pi, d);
-      const double share = claim[i] * d.w;
-      claim[i + 1] = share < d.t ? share / d.t : 1;
-      out[i] = d.e;
-      return status::ok;
+  if constexpr (CompiledForEach<Policy>) {
+    return specagg::with_chosen(policy, [&](const auto& policy) {
+      return specagg::verify_block(drafted, q_rows, p_rows, policy, chooser, out, scratch,
+                                   acceptances);
     });
-    if (ended != status::ok) g = i;
-  }
-
-  std::size_t tau = g;
-  for (; tau > 0; --tau) {
-    double h = claim[tau];
-    if (tau < g && h > 0) {
-      result.why =
-          detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-            const double left = detail::sum_of_residual(rows, pi, claim[tau]);
-            const double all = left + (1 - claim[tau]);
-            h = all > 0 ? left / all : 1;
-            return status::ok;
-          });
-      if (result.why != status::ok) return result;
+  } else {
+    verdict result;
+    std::size_t g = drafted.size();
+    using positions = detail::kept_positions<Policy, std::remove_reference_t<QRows>,
+                                             std::remove_reference_t<PRows>>;
+    const std::size_t kept = positions::memory_of(g);
+    if (!detail::usable(drafted, policy, out, acceptances) || scratch.size() < kept + g + 1) {
+      result.why = status::invalid_parameter;
+      return result;
     }
-    if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
-      break;
-  }
-  result.accepted = result.emitted = tau;
-  if (drafted.ends_text(tau)) result.ended = drafted.tokens[tau - 1];
-  if (tau == g) {
-    result.why =
-        detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
+    const std::span<double> claim = scratch.last(g + 1),
+                            sums = scratch.first(scratch.size() - claim.size() - kept);
+    positions at(policy, q_rows, p_rows, scratch.subspan(sums.size(), kept));
+
+    status ended = status::ok;  // why the draft ended before its last token
+    claim[0] = 1;
+    for (std::size_t i = 0; i < g; ++i) {
+      ended = at.with(i, [&](const auto& rows, const auto& pi) {
+        if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
+        const auto d = detail::examine(rows, pi, drafted.tokens[i]);
+        if (d.e.why != status::ok) return d.e.why;
+        if (!(d.w < infinity)) return status::undefined_target;
+        if (!acceptances.empty()) acceptances[i] = detail::measure(rows, pi, d);
+        const double share = claim[i] * d.w;
+        claim[i + 1] = share < d.t ? share / d.t : 1;
+        out[i] = d.e;
+        return status::ok;
+      });
+      if (ended != status::ok) g = i;
+    }
+
+    std::size_t tau = g;
+    for (; tau > 0; --tau) {
+      double h = claim[tau];
+      if (tau < g && h > 0) {
+        result.why = at.with(tau, [&](const auto& rows, const auto& pi) {
+          const double left = detail::sum_of_residual(rows, pi, claim[tau]);
+          const double all = left + (1 - claim[tau]);
+          h = all > 0 ? left / all : 1;
+          return status::ok;
+        });
+        if (result.why != status::ok) return result;
+      }
+      if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
+        break;
+    }
+    result.accepted = result.emitted = tau;
+    if (drafted.ends_text(tau)) result.ended = drafted.tokens[tau - 1];
+    if (tau == g) {
+      result.why =
+          detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
+      return result;
+    }
+    emission e;
+    result.why = at.with(tau, [&](const auto& rows, const auto& pi) {
+      return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau),
+                                   drafted.start, chooser, sums, e);
+    });
+    if (result.why == status::ok) detail::emit(e, drafted.end_of_text, out, result);
     return result;
   }
-  emission e;
-  result.why = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-    return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau),
-                                 drafted.start, chooser, sums, e);
-  });
-  if (result.why == status::ok) detail::emit(e, drafted.end_of_text, out, result);
-  return result;
 }
 
 SPECAGG_END

@@ -126,7 +126,7 @@ SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const coupled_nois
   else return detail::race_in_order(rows, f, noise, position, last);
 }
 // Draws a coupled draft's token from a normalised row.
-template <Row R>
+template <NormalisedRow R>
 token_id race(const R& row, const coupled_noise& noise, std::uint32_t position) {
   // a one-hot row: nothing else can win
   if constexpr (requires { row.token(); }) return row.token();
@@ -148,8 +148,8 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
   std::size_t g = drafted.size();
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
     emission e;
-    result.why =
-        detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+    result.why = detail::with_law<detail::draft_row::if_read>(
+        policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
           if (j < g) e.why = detail::examine(rows, pi, drafted.tokens[j]).e.why;
           if (e.why != status::ok) g = j;  // a token outside the support
           if (e.why != status::ok && !drafted.bonus) return e.why;

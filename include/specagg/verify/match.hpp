@@ -26,16 +26,17 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
   for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const token_id y = drafted.tokens[j];
     if (!acceptances.empty())
-      (void)detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-        const draft_acceptance o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }),
-                                 detail::examine(rows, pi, y).w};
-        if (o.of_row < infinity && o.of_token < infinity) acceptances[j] = o;
-        return status::ok;
-      });
+      (void)detail::with_law<detail::draft_row::always>(
+          policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+            const draft_acceptance o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }),
+                                     detail::examine(rows, pi, y).w};
+            if (o.of_row < infinity && o.of_token < infinity) acceptances[j] = o;
+            return status::ok;
+          });
     if (!deciding) continue;
     emission e;
-    result.why =
-        detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+    result.why = detail::with_law<detail::draft_row::if_read>(
+        policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
           e.why = detail::examine(rows, pi, y).e.why;
           if (e.why != status::ok) g = j;  // a token outside the support
           if (g == j && !drafted.bonus) return e.why;

@@ -34,13 +34,14 @@ struct raw_logits_verifier : V {
                  std::span<emission> out, std::span<double> scratch,
                  std::span<draft_acceptance> acceptances = {}) const {
     using row = processed_row<T>;
+    using normalised = normal_form<row>;
     for (draft_acceptance& o : acceptances) o = {};
     if (!specagg::valid(raw)) return {.why = status::invalid_parameter};
     // the position of the combination in memory: verifiers use one at a time
     std::size_t made = std::size_t(-1);
     status defect = status::ok;
-    row pi;
-    const auto combine = [&](std::size_t j) -> const row& {
+    normalised pi;
+    const auto combine = [&](std::size_t j) -> const normalised& {
       if (made == j) return pi;
       made = j;
       pi = {};
@@ -52,19 +53,19 @@ struct raw_logits_verifier : V {
           if (const status why = specagg::combine_logits(raw.policy, logits, combined);
               why != status::ok)
             return why;
-          pi = row(combined, sample);
-          return pi.normalise();
+          pi = row(combined, sample).normalise();
+          return pi.why();
         });
       });
       if (s != status::ok) defect = s;
       return pi;
     };
-    const auto rows = rows_of(drafted.size() + 1, combine);
+    const detail::one_at_a_time rows{rows_of(drafted.size() + 1, combine)};
     verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch, acceptances);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
-      row p = p_rows[i];
-      if (p.normalise() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
+      const auto p = p_rows[i].normalise();
+      if (p.why() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
     }
     return v;
   }

@@ -42,8 +42,8 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
   for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const bool decides = deciding;
     bool bound = false;
-    const status s =
-        detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+    const status s = detail::with_law<detail::draft_row::always>(
+        policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
           bound = true;
           if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
           const auto d = detail::examine(rows, pi, drafted.tokens[j]);

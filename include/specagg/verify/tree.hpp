@@ -15,10 +15,9 @@ SPECAGG_BEGIN
 // from the row that it is proposed from, laws[i] of verify_tree. Each node has a random number of
 // its own; in a chain it is draw_draft's. start: as in draft_tree. The rest, and the result, as for
 // draw_draft (verify/verify.hpp).
-template <class R, Chooser C>
-  requires Row<std::remove_cvref_t<R>>
-token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C&& chooser,
-                   std::span<double> scratch) {
+template <Row R, Chooser C>
+token_id draw_node(const R& row, std::uint32_t start, std::size_t i, std::uint32_t depth,
+                   C&& chooser, std::span<double> scratch) {
   const moment m{stream::draft, start + depth - 1, start, draft_tree::branch(i, depth)};
   return specagg::draw_draft(row, m, chooser, scratch);
 }
@@ -66,8 +65,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //                   not read
 //   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked
 //                   for nodes where the walk goes, q_rows only if the policy reads the draft. Each
-//                   may be asked for up to three times, laws twice; a processed_row or softmax_row
-//                   that was normalised before costs no pass again
+//                   may be asked for up to three times, laws twice; a row that was normalised
+//                   before costs no pass again
 // So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
 // reads the draft. A child whose law is missing is left out, as one outside the support is, and the
 // emission's `why` says missing_row. Where another row that is needed is missing the accepted path

@@ -28,7 +28,7 @@ struct token_verifier {
   static constexpr const char* name = "token";
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
   template <Row R, Chooser C>
-  token_id propose(R& q, std::uint32_t start, std::size_t j, C&& chooser,
+  token_id propose(const R& q, std::uint32_t start, std::size_t j, C&& chooser,
                    std::span<double> scratch) const {
     return specagg::draw_draft(q, start, j, chooser, scratch);
   }
@@ -63,9 +63,9 @@ struct coupled_verifier {
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return false; }
   coupled_noise noise;
   template <Row R, class C>
-  token_id propose(R& q, std::uint32_t start, std::size_t j, C&&, std::span<double>) const {
-    return q.normalise() == status::ok ? specagg::race(q, noise, std::uint32_t(start + j))
-                                       : no_token;
+  token_id propose(const R& q, std::uint32_t start, std::size_t j, C&&, std::span<double>) const {
+    const auto& row = q.normalise();
+    return row.why() == status::ok ? specagg::race(row, noise, std::uint32_t(start + j)) : no_token;
   }
   template <class Q, class P, class Policy, class C>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows,

@@ -88,21 +88,19 @@ struct [[nodiscard]] verdict {
 
 SPECAGG_BEGIN
 
-// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles.
-// no_token: the row is invalid or scratch is too small.
-template <class R, Chooser C>
-  requires Row<std::remove_cvref_t<R>>
-token_id draw_draft(R&& row, moment m, C&& chooser, std::span<double> scratch) {
-  static_assert(!std::is_const_v<std::remove_reference_t<R>>,
-                "specagg: draw_draft normalises its row, which is const");
-  if (row.normalise() != status::ok || !specagg::can_weigh(row, scratch)) return no_token;
-  return specagg::draw(row, m, chooser, scratch);
+// Draws a drafted token from its row. scratch: verify_scratch(V) doubles. no_token: the row is
+// invalid or scratch is too small. A normalised row costs one pass less, here and in verification.
+template <Row R, Chooser C>
+token_id draw_draft(const R& row, moment m, C&& chooser, std::span<double> scratch) {
+  const auto& normalised = row.normalise();
+  if (normalised.why() != status::ok || !specagg::can_weigh(normalised, scratch)) return no_token;
+  return specagg::draw(normalised, m, chooser, scratch);
 }
 // Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
 // are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
 // from one random number.
-template <class R, Chooser C>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C&& chooser,
+template <Row R, Chooser C>
+token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& chooser,
                     std::span<double> scratch) {
   return specagg::draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser,
                              scratch);
@@ -162,64 +160,76 @@ struct check_value_types {
                   "both double (docs/engine.md)");
   }
 };
+template <class Policy, class PRows>
+struct check_policy_of_rows {
+  using check = check_policy<Policy, value_of_rows<PRows>>;
+  static constexpr bool fits = check::fits;
+  SPECAGG_FUNCTION static void say() { check::say(); }
+};
 template <class Policy, class QRows, class PRows>
-using misfit_of_rows =
+using misfit_of_law =
     typename first_misfit<check_combines_rows<Policy>, check_two_models<Policy>, check_rows<QRows>,
-                          check_rows<PRows>, check_value_types<QRows, PRows>>::type;
+                          check_rows<PRows>, check_value_types<QRows, PRows>,
+                          check_policy_of_rows<Policy, PRows>>::type;
 
-// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's
-// status, missing_row if one of them was not given, or what is wrong with them. A policy chosen at
-// run time (policy/any_of.hpp) and a row of several kinds (rows/any_row.hpp) are resolved here, so
-// f and all loops in it are compiled for what was chosen.
-template <class Policy, class QRows, class PRows, class F>
-SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
-                                 F&& f) {
-  if constexpr (CompiledForEach<Policy>) {
-    return specagg::with_chosen(
-        policy, [&](const auto& chosen) { return detail::with_law(chosen, q_rows, p_rows, j, f); });
-  } else if constexpr (Misfit<misfit_of_rows<Policy, QRows, PRows>>) {
-    misfit_of_rows<Policy, QRows, PRows>::say();
-    return status::invalid_parameter;
-  } else if constexpr (!check_policy<Policy, value_of_rows<PRows>>::fits) {
-    check_policy<Policy, value_of_rows<PRows>>::say();
-    return status::invalid_parameter;
-  } else {
-    return detail::with_row_at(q_rows, j, [&](auto& q) {
-      return detail::with_row_at(p_rows, j, [&](auto& p) {
-        using Q = std::remove_cvref_t<decltype(q)>;
-        using P = std::remove_cvref_t<decltype(p)>;
-        constexpr bool confidence = reads_confidence<Policy>;
-        if (q.size() != p.size()) return status::vocabulary_mismatch;
-        if (const status s = q.normalise(confidence); s != status::ok) return s;
-        if (const status s = p.normalise(confidence); s != status::ok) return s;
-        const auto rows = detail::seen_by<Policy>(row_pair<confidence, Q, P>(q, p));
-        return f(rows, detail::bind_law(rows, policy));
-      });
+// f(q, p) with the normalised rows of position j; or missing_row if one of them was not given, or
+// what is wrong with them.
+template <bool Confidence, class QRows, class PRows, class F>
+SPECAGG_FUNCTION status with_rows(QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+  return detail::with_row_at(q_rows, j, [&](const auto& q_row) {
+    return detail::with_row_at(p_rows, j, [&](const auto& p_row) {
+      if (q_row.size() != p_row.size()) return status::vocabulary_mismatch;
+      const auto& q = q_row.normalise(Confidence);
+      if (const status s = readable(q, Confidence); s != status::ok) return s;
+      const auto& p = p_row.normalise(Confidence);
+      if (const status s = readable(p, Confidence); s != status::ok) return s;
+      return f(q, p);
     });
-  }
+  });
+}
+// The same of the target alone.
+template <bool Confidence, class PRows, class F>
+SPECAGG_FUNCTION status with_target_row(PRows& p_rows, std::size_t j, F&& f) {
+  return detail::with_row_at(p_rows, j, [&](const auto& p_row) {
+    const auto& p = p_row.normalise(Confidence);
+    if (const status s = readable(p, Confidence); s != status::ok) return s;
+    return f(p);
+  });
+}
+// The two rows of a position as a policy sees them.
+template <class Policy, class Q, class P>
+SPECAGG_FUNCTION auto pair_for(const Q& q, const P& p) {
+  return detail::seen_by<Policy>(row_pair<reads_confidence<Policy>, Q, P>(q, p));
 }
 
-// The same, but the draft row is read only if the policy reads the draft.
-template <class Policy, class QRows, class PRows, class F>
-SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows,
-                                        std::size_t j, F&& f) {
+// Whether the draft's row is read: in any case, or only if the policy reads it.
+enum class draft_row { always, if_read };
+// Calls f(rows, pi) with the normalised rows of position j and pi bound to them. Returns f's
+// status, or what is wrong with the rows. A policy chosen at run time (policy/any_of.hpp) and a row
+// of several kinds (rows/any_row.hpp) are resolved here, so f and all loops in it are compiled for
+// what was chosen.
+template <draft_row Draft, class Policy, class QRows, class PRows, class F>
+SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
+                                 F&& f) {
+  constexpr bool reads_q = Draft == draft_row::always || reads_draft<Policy>;
+  using misfit = misfit_of_law<Policy, std::conditional_t<reads_q, QRows, PRows>, PRows>;
+  constexpr bool confidence = reads_confidence<Policy>;
   if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
-      return detail::with_target_law(chosen, q_rows, p_rows, j, f);
+      return detail::with_law<Draft>(chosen, q_rows, p_rows, j, f);
     });
-  } else if constexpr (reads_draft<Policy>) {
-    return detail::with_law(policy, q_rows, p_rows, j, f);
-  } else if constexpr (Misfit<misfit_of_rows<Policy, PRows, PRows>>) {
-    misfit_of_rows<Policy, PRows, PRows>::say();
+  } else if constexpr (Misfit<misfit>) {
+    misfit::say();
     return status::invalid_parameter;
-  } else if constexpr (!check_policy<Policy, value_of_rows<PRows>>::fits) {
-    check_policy<Policy, value_of_rows<PRows>>::say();
-    return status::invalid_parameter;
+  } else if constexpr (reads_q) {
+    return detail::with_rows<confidence>(q_rows, p_rows, j, [&](const auto& q, const auto& p) {
+      const auto rows = detail::pair_for<Policy>(q, p);
+      return f(rows, detail::bind_law(rows, policy));
+    });
   } else {
-    return detail::with_row_at(p_rows, j, [&](auto& p) {
-      if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
-      using R = target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>>;
-      const auto rows = detail::seen_by<Policy>(R(p));
+    return detail::with_target_row<confidence>(p_rows, j, [&](const auto& p) {
+      using P = std::remove_cvref_t<decltype(p)>;
+      const auto rows = detail::seen_by<Policy>(target_rows<confidence, P>(p));
       return f(rows, detail::bind_law(rows, policy));
     });
   }
@@ -359,8 +369,8 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
   if (ended == status::missing_row || ended == status::vocabulary_mismatch) return ended;
   if (!drafted.bonus || drafted.ends_text(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
-  const status s =
-      detail::with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
+  const status s = detail::with_law<draft_row::if_read>(
+      policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
         return detail::draw_token(rows, pi, pi,
                                   {stream::bonus, std::uint32_t(drafted.start + g), drafted.start},
                                   chooser, scratch, e);
@@ -371,10 +381,12 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
 
 }  // namespace detail
 
-// Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma.
+// Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma. Block
+// verification keeps in it what it knows of each position (verify/detail/kept.hpp).
+inline constexpr std::size_t scratch_of_position = 128;
 SPECAGG_FUNCTION constexpr std::size_t verify_scratch(std::size_t vocabulary,
                                                       std::size_t gamma = 0) {
-  return block_count(vocabulary) + gamma + 1;
+  return block_count(vocabulary) + gamma * (1 + scratch_of_position) + 1;
 }
 
 SPECAGG_END

@@ -370,8 +370,8 @@ void rows(real_lab& lab, table& out) {
           const auto coded =
               encode(codec, dense_row<float>(std::span<const float>(whole[s])), buffer, ids, mass);
           reads.check(coded.why);
-          sparse_row<float> decoded = coded.row;
-          reads.check(decoded.normalise());
+          const auto& decoded = coded.row;
+          reads.check(decoded.why());
           sent[s].resize(v);
           for (std::size_t x = 0; x < v; ++x) sent[s][x] = decoded[x];
           if (s == 0) continue;

@@ -39,8 +39,8 @@ TEST_CASE(
   std::array<double, 8> reached{}, shares{};
   std::array<token_id, 3> tokens{};
   detail::growing_tree<plain_growth> tree{{}, reached, shares};
-  dense_row<float> row(p);
-  REQUIRE(row.normalise() == status::ok);
+  const auto row = dense_row<float>(p).normalise();
+  REQUIRE(row.why() == status::ok);
   const auto propose = [&](proposal kind, std::size_t count) {
     const std::array<token_id, 3> top{1, 2, 0}, greedy{3, 1, 2};
     std::copy_n((kind == proposal::top ? top : greedy).begin(), count, tokens.begin());

@@ -183,8 +183,8 @@ tokens simulate(const setting& s, MakeL make_l, MakeR make_r) {
   world.row = [&](side at, auto text) {
     std::vector<float> logits(s.terms.codec.vocabulary), p;
     s.model(at).row(text, logits);
-    processed_row<float> row(std::span<const float>(logits), sampling{});
-    REQUIRE(row.normalise() == status::ok);
+    const auto row = processed_row<float>(std::span<const float>(logits), sampling{}).normalise();
+    REQUIRE(row.why() == status::ok);
     for (std::size_t v = 0; v < logits.size(); ++v) p.push_back(row[v]);
     return p;
   };

@@ -106,28 +106,28 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
   return facts;
 }
 
-// softmax(logits / temperature) with a mask. Temperature 0: probability 1 on the largest logit,
-// lowest id.
+// softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
+// probability 1 on the largest logit, lowest id.
 template <class S, bool Whole>
 class device_row {
  public:
   using value_type = float;
   __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts,
                         cuda::collective<Whole>& together)
-      : row_(row), facts_(&facts), together_(&together) {}
+      : row_(row), together_(&together), why_(facts.why) {
+    if (why_ != status::ok) return;
+    sampled_ = facts.sampled;
+    confidence_ = facts.confidence;
+    token_ = facts.token;
+    greedy_ = float(facts.greedy);
+  }
   __device__ std::size_t size() const { return row_.size; }
   __device__ cuda::collective<Whole>& walker() const { return *together_; }
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
-  __device__ status normalise(bool confidence = false) {
-    if (facts_->why != status::ok) return facts_->why;
-    sampled_ = facts_->sampled;
-    token_ = facts_->token;
-    greedy_ = float(facts_->greedy);
-    if (confidence) confidence_ = facts_->confidence;
-    return status::ok;
-  }
+  __device__ status why() const { return why_; }
+  __device__ const device_row& normalise(bool = false) const { return *this; }
 
   struct block {
     const device_row& row;
@@ -149,8 +149,8 @@ class device_row {
 
  private:
   raw_row<S, Whole> row_;
-  const row_facts* facts_;
   cuda::collective<Whole>* together_;
+  status why_;
   softmax_factors<float> sampled_, confidence_;
   std::size_t token_ = 0;
   float greedy_ = 0;

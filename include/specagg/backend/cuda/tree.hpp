@@ -61,35 +61,34 @@ class child_law {
   // known: what an equal law was scaled by; 0 if none was normalised, -1 if nothing was left of it
   __device__ child_law(const device_row<S, Whole>& q, std::span<const token_id> left_out,
                        token_id alone, token_id if_nothing_is_left, float* known)
-      : row_(q, left_out, known ? *known : 0),
-        q_(q),
-        token_(known && *known < 0 ? if_nothing_is_left : alone),
-        if_nothing_is_left_(if_nothing_is_left),
-        known_(known) {}
-  __device__ std::size_t size() const { return q_.size(); }
+      : row_(row_without<device_row<S, Whole>>(q, {})), token_(alone) {
+    if (known && *known < 0) token_ = if_nothing_is_left;
+    if (token_ == no_token) {
+      row_ = row_without<device_row<S, Whole>>(q, left_out, known ? *known : 0).normalise();
+      why_ = q.why() != status::ok ? q.why() : row_.why();
+      if (why_ != status::ok && q.why() == status::ok) token_ = if_nothing_is_left;
+      if (known && q.why() == status::ok)
+        walker().once([&] { *known = token_ == no_token ? row_.scale : -1; });
+    }
+    if (token_ != no_token)
+      why_ = token_ >= 0 && std::size_t(token_) < size() ? status::ok : status::invalid_row;
+  }
+  __device__ std::size_t size() const { return row_.size(); }
   __device__ token_id token() const { return token_; }
-  __device__ collective<Whole>& walker() const { return q_.walker(); }
+  __device__ collective<Whole>& walker() const { return row_.walker(); }
   __device__ float operator[](std::size_t v) const {
     return token_ == no_token ? row_[v] : float(v == std::size_t(token_));
   }
-  __device__ status normalise(bool = false) {
-    if (token_ != no_token)
-      return token_ >= 0 && std::size_t(token_) < size() ? status::ok : status::invalid_row;
-    if (const status s = q_.normalise(); s != status::ok) return s;
-    const status s = row_.normalise();
-    if (s != status::ok && if_nothing_is_left_ != no_token) token_ = if_nothing_is_left_;
-    if (known_) walker().once([&] { *known_ = token_ == no_token ? row_.scale() : -1; });
-    return token_ == no_token ? s : normalise();
-  }
+  __device__ status why() const { return why_; }
+  __device__ const child_law& normalise(bool = false) const { return *this; }
   __device__ auto open(std::size_t begin, std::size_t count) const {
     return row_.open(begin, count);
   }
 
  private:
-  row_without<device_row<S, Whole>> row_;
-  device_row<S, Whole> q_;
-  token_id token_, if_nothing_is_left_;
-  float* known_;
+  normal_form<row_without<device_row<S, Whole>>> row_;
+  token_id token_;
+  status why_ = status::ok;
 };
 
 // Each cluster reads one row. A request has draft_rows rows of the draft, then most + 1 rows of the

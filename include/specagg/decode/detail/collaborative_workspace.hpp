@@ -31,12 +31,13 @@ struct collaborative_options {
 // `proposed`: a model drafts only when all of its own drafts are decided, a drafter only when all
 // drafts are. Between turns it belongs to one text (collaborative_turn), and after a call that
 // failed, too. T: the type of the models' logits, R: the drafter's row_type.
-template <class T, std::size_t N, Row R = one_hot_row<T>>
+template <class T, std::size_t N, NormalisedRow R = normal_form<one_hot_row<T>>>
 struct collaborative_workspace {
   collaborative_options<N> options;
   std::size_t vocabulary, longest;  // longest: L, that there is memory for
   std::vector<T> logits = std::vector<T>(N * (longest + 1) * vocabulary);
-  std::vector<processed_row<T>> rows = std::vector<processed_row<T>>(N * (longest + 1));
+  std::vector<normal_form<processed_row<T>>> rows =
+      std::vector<normal_form<processed_row<T>>>(N * (longest + 1));
   std::vector<emission> emissions = std::vector<emission>(longest + 1);
   // the model that drew the token at a position (N: none), by position mod L
   std::vector<std::size_t> drafter = std::vector<std::size_t>(longest);
@@ -62,7 +63,7 @@ struct collaborative_workspace {
     return options.proposed <= left && options.proposed <= proposals.size();
   }
   // Model k's row at a position >= begin[k], and its logits at `count` positions from there on.
-  processed_row<T>& row(std::size_t k, std::size_t position) {
+  normal_form<processed_row<T>>& row(std::size_t k, std::size_t position) {
     return rows[k * (longest + 1) + position - begin[k]];
   }
   std::span<T> logits_of(std::size_t k, std::size_t position, std::size_t count) {

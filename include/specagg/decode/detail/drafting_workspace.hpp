@@ -70,7 +70,8 @@ struct drafting_workspace {
   std::size_t vocabulary, gamma;  // gamma: that there is memory for
   std::vector<T> target_logits = std::vector<T>((gamma + 1) * vocabulary);
   std::vector<R> draft_rows = std::vector<R>(gamma + 1);
-  std::vector<processed_row<T>> target_rows = std::vector<processed_row<T>>(gamma + 1);
+  std::vector<normal_form<processed_row<T>>> target_rows =
+      std::vector<normal_form<processed_row<T>>>(gamma + 1);
   // Of each token: the number of the drafter that it came from, and the confidence of the row.
   std::vector<std::uint8_t> drafters = std::vector<std::uint8_t>(gamma);
   std::vector<double> confidences = std::vector<double>(gamma);
@@ -87,10 +88,10 @@ struct drafting_workspace {
 };
 // The same for a draft model, with its logits.
 template <class T>
-struct speculative_workspace : drafting_workspace<T, processed_row<T>> {
+struct speculative_workspace : drafting_workspace<T, normal_form<processed_row<T>>> {
   std::vector<T> draft_logits;  // (gamma + 1) x V
   speculative_workspace(std::size_t vocab_size, const decode_options& of)
-      : drafting_workspace<T, processed_row<T>>(vocab_size, of),
+      : drafting_workspace<T, normal_form<processed_row<T>>>(vocab_size, of),
         draft_logits((of.gamma + 1) * vocab_size) {}
 };
 

@@ -190,7 +190,7 @@ class speculation {
     Text& x = *text_;
     drafts_ = false;
     std::size_t& g = result_.drafted;
-    const token_id y = specagg::with_row(x.work.draft_rows[g], [&](auto& row) {
+    const token_id y = specagg::with_row(x.work.draft_rows[g], [&](const auto& row) {
       return x.verifier.propose(row, std::uint32_t(start_), g, x.chooser, x.work.scratch);
     });
     if (y == no_token) return;

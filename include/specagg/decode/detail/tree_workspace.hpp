@@ -39,7 +39,7 @@ struct tree_options {
 // next round; any text may use it then. T: the type of the logits.
 template <class T>
 struct tree_workspace {
-  using row = processed_row<T>;
+  using row = normal_form<processed_row<T>>;
   tree_options options;
   std::size_t vocabulary, nodes, depth;  // nodes, depth: that there is memory for
   // By node; 0 is the text.

@@ -34,7 +34,7 @@ struct growing_tree {
   //   tokens                 of the children
   //   propose(kind, count)   writes up to `count` children (propose_children), returns how many
   template <class R, class Propose>
-  std::size_t children_of(std::size_t node, std::size_t first, std::size_t most, R& row,
+  std::size_t children_of(std::size_t node, std::size_t first, std::size_t most, const R& row,
                           bool sampled, std::span<const token_id> tokens, Propose&& propose) {
     const double reach = reached[node];
     if (!growth.worth_node(reach)) return 0;

@@ -196,8 +196,8 @@ struct tree_walk {
       here.next = ended ? 0 : here.child;
     });
     if (here.next == 0) return;
-    const status s =
-        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+    const status s = detail::with_law<detail::draft_row::if_read>(
+        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
           if (n == 0) {
             vocabulary = rows.size();
             enough_memory = work.residual.size() >= residual_rows * vocabulary &&
@@ -230,8 +230,9 @@ struct tree_walk {
   // f(L) with the normalised law that node c was drawn from; or what is wrong with it.
   template <class F>
   SPECAGG_FUNCTION status with_proposal(std::size_t c, F&& f) {
-    const auto given = [&](auto& law) {
-      if (const status s = law.normalise(); s != status::ok) return s;
+    const auto given = [&](const auto& row) {
+      const auto& law = row.normalise();
+      if (law.why() != status::ok) return law.why();
       return law.size() == vocabulary ? f(law) : status::vocabulary_mismatch;
     };
     return detail::with_row_at(laws, c, given);
@@ -271,15 +272,15 @@ struct tree_walk {
   SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
     tree_node& here = node(n);
     T* const weights = residual(here);
-    return detail::with_target_law(policy, q_rows, p_rows, n,
-                                   [&](const auto& rows, const auto& pi) {
-                                     (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
-                                     write([&] {
-                                       here.stored = true;
-                                       for_failed(n, end, [&](token_id y) { weights[y] = 0; });
-                                     });
-                                     return status::ok;
-                                   });
+    return detail::with_law<detail::draft_row::if_read>(
+        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+          (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
+          write([&] {
+            here.stored = true;
+            for_failed(n, end, [&](token_id y) { weights[y] = 0; });
+          });
+          return status::ok;
+        });
   }
 
   // Child c of n has failed: its law is taken off what is left of n.
@@ -315,7 +316,7 @@ struct tree_walk {
             rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
         return status::ok;
       }
-      return detail::with_target_law(
+      return detail::with_law<detail::draft_row::if_read>(
           policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
             const beside all(rows, law);
             left = specagg::walker_of(all).sum_stored(
@@ -352,8 +353,8 @@ struct tree_walk {
     const std::uint32_t position = tree.start + last.depth;
     emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
     const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
-    result.why =
-        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+    result.why = detail::with_law<detail::draft_row::if_read>(
+        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
           if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
           if (settled && last.stored) {
             const stored_row<T> left{residual(last), vocabulary};
