@@ -46,7 +46,7 @@ comparison compare(job& j) {
   const decoder alone = baseline(j.options);
   std::vector<double> ratio, c, v, calls;
   progress bar("decoding");
-  const auto start = steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
   for (; r.repeats < comparison::most_repeats && seconds_since(start) < comparison::seconds;
        ++r.repeats) {
     const auto tick = [&](double half) {
