@@ -245,12 +245,12 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         counts_drafter<double> drafter(vocabulary, 16, gamma, given.sample, &all);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
+        decode_options options = given;
+        options.gamma = gamma;
         drafting_workspace<double, sparse_row<double>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
-        decode_options options = given;
-        options.gamma = gamma;
         const status why = speculative_decode(
             t, length, drafter, m, lossless{}, chooser, work, with::processor{processor},
             with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},

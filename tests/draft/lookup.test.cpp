@@ -179,12 +179,12 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         lookup_drafter<double> lookup(vocabulary, 16, &all, 1);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
+        decode_options options = given;
+        options.gamma = gamma;
         drafting_workspace<double, normal_form<one_hot_row<double>>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
-        decode_options options = given;
-        options.gamma = gamma;
         const status why = speculative_decode(
             t, length, lookup, m, lossless{}, chooser, work, with::processor{processor},
             with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},
