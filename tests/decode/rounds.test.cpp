@@ -27,7 +27,6 @@ constexpr std::size_t V = 4;
 constexpr token_id dead = 2, end = 3;
 constexpr sampling sample{0.8};
 constexpr double inf = std::numeric_limits<double>::infinity();
-const auto no_watch = [](auto&&...) {};
 using tokens = std::vector<token_id>;
 
 // Penalties; after 0 0 no third 0; after the dead token nothing: every row there is fully masked.

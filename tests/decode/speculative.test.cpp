@@ -19,8 +19,6 @@ using T = double;
 namespace {
 
 constexpr std::size_t vocabulary = 3;
-const auto keep_all = [](const emission&) { return true; };
-const auto no_watch = [](auto&&...) {};
 
 // What `texts` needs to know: the two models' seeds, and the processing that both rows go through.
 struct setting {

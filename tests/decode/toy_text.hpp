@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t vocabulary = 3;
 const auto keep_all = [](const specagg::emission&) { return true; };
-const auto no_watch = [](auto&&...) {};
 
 struct penalty_memory {
   std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(vocabulary);

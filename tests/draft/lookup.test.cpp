@@ -230,7 +230,8 @@ TEST_CASE(
       lookup_drafter<float> lookup(20, 100);
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, normal_form<one_hot_row<float>>> work(20, {.gamma = gamma, .sample = {0}});
+      drafting_workspace<float, normal_form<one_hot_row<float>>> work(
+          20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {

@@ -344,7 +344,6 @@ TEST_CASE(
         h.target.vocab_size(),
         tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}});
     random_streams chooser(1);
-    no_processor none_;
     REQUIRE(tree_decode(t, 120, mapped, h.target, lossless{}, chooser, work,
                         with::after_round{[&](const tree_result& r, const auto&) {
                           accepted += r.accepted;
