@@ -8,7 +8,7 @@ int main() {
   text t{buffer, 2};
   toy_source<float> target(3, 7);
   const decode_options options{.gamma = 4};
-  drafting_workspace<float, sparse_row<float>> work(3, options);
+  drafting_workspace<float, normal_form<sparse_row<float>>> work(3, options);
   random_streams random(1);
   const status why = speculative_decode(t, 20, drafter, target, lossless{}, random, work);
   return why == status::ok && t.size == 22 ? 0 : 1;

@@ -58,21 +58,21 @@ ngram_counts counted(const std::vector<tokens>& documents, std::size_t order = 4
   return all;
 }
 template <class T>
-status ask(counts_drafter<T>& drafter, const tokens& text, const tokens& draft, sparse_row<T>& row,
+status ask(counts_drafter<T>& drafter, const tokens& text, const tokens& draft, normal_form<sparse_row<T>>& row,
            double& confidence) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
   no_processor none;
   return drafter.next({whole, draft.size()}, none, row, confidence);
 }
-template <class T>
-std::vector<double> dense(const sparse_row<T>& row) {
+template <class R>
+std::vector<double> dense(const R& row) {
   std::vector<double> p(row.size());
   for (std::size_t v = 0; v < p.size(); ++v) p[v] = double(row[v]);
   return p;
 }
 // The largest difference of the row from p, renormalised.
-double off(const sparse_row<double>& row, const std::vector<double>& p) {
+double off(const normal_form<sparse_row<double>>& row, const std::vector<double>& p) {
   double sum = 0, worst = 0;
   for (const double x : p) sum += x;
   for (std::size_t v = 0; v < p.size(); ++v)
@@ -109,7 +109,7 @@ TEST_CASE(
       for (std::size_t n = below(4); n > 0; --n) text.push_back(token_id(below(letters)));
       if (below(4) == 0) continue;  // several tokens and cuts before the drafter is asked
       tokens draft;
-      std::array<sparse_row<double>, 5> row;
+      std::array<normal_form<sparse_row<double>>, 5> row;
       std::array<std::vector<double>, 5> due;
       std::size_t g = 0;
       for (; g < 5; ++g) {
@@ -137,7 +137,7 @@ TEST_CASE("the row of counts of a text, by hand") {
   // sure: P
   const auto same = [](const tokens& text, const std::vector<double>& due, double sure) {
     counts_drafter<double> drafter(5, 20, 0);
-    sparse_row<double> row;
+    normal_form<sparse_row<double>> row;
     double confidence;
     const status s = ask(drafter, text, {}, row, confidence);
     CHECK(s == (due.empty() ? status::no_draft : status::ok));
@@ -166,7 +166,7 @@ TEST_CASE(
   for (const sampling s : {sampling{1}, sampling{0.5}, sampling{2}, sampling{1, 3},
                            sampling{0.7, 0, 0.8}, sampling{1, 0, 1, 0.3}}) {
     counts_drafter<double> drafter(12, 400, 1, s);
-    sparse_row<double> row;
+    normal_form<sparse_row<double>> row;
     double confidence;
     REQUIRE(ask(drafter, text, {}, row, confidence) == status::ok);
     CHECK(confidence == Approx(std::pow(*std::ranges::max_element(p), 3)).epsilon(1e-12));
@@ -176,7 +176,7 @@ TEST_CASE(
   }
   // Temperature 0: 5 and 3 followed 1 equally often.
   counts_drafter<double> greedy(12, 400, 1, {0});
-  sparse_row<double> row;
+  normal_form<sparse_row<double>> row;
   double confidence;
   REQUIRE(ask(greedy, {1, 5, 1, 3, 1}, {}, row, confidence) == status::ok);
   CHECK(row[3] == 1);
@@ -194,7 +194,7 @@ TEST_CASE("of more than `most` continuations a row has the most likely. It still
     }
   text.push_back(0);
   counts_drafter<double> drafter(V, text.size(), 1);
-  sparse_row<double> row;
+  normal_form<sparse_row<double>> row;
   double confidence, sum = 0;
   REQUIRE(ask(drafter, text, {}, row, confidence) == status::ok);
   std::size_t kept = 0;
@@ -210,7 +210,7 @@ TEST_CASE("of more than `most` continuations a row has the most likely. It still
 TEST_CASE("counts never propose a token of a document that the vocabulary lacks") {
   const ngram_counts all = counted({{1, 2, 7}, {1, 2, -5}, {1, 3, 9}, {1, 3, 4}});
   counts_drafter<float> drafter(7, 10, 0, {}, &all);
-  sparse_row<float> row;
+  normal_form<sparse_row<float>> row;
   double confidence;
   CHECK(ask(drafter, {1, 2}, {}, row, confidence) == status::no_draft);
   REQUIRE(drafter.rollback(0) == status::ok);
@@ -221,7 +221,7 @@ TEST_CASE(
     "in a text beyond its capacity counts propose nothing, nor in a draft beyond gamma. They say "
     "which") {
   counts_drafter<float> drafter(7, 4, 1);
-  sparse_row<float> row;
+  normal_form<sparse_row<float>> row;
   double confidence;
   CHECK(ask(drafter, {1, 1, 1, 1}, {}, row, confidence) == status::ok);
   CHECK(ask(drafter, {1, 1, 1, 1}, {1}, row, confidence) == status::ok);
@@ -247,7 +247,7 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
         text t{buffer, 1};
         decode_options options = given;
         options.gamma = gamma;
-        drafting_workspace<double, sparse_row<double>> work(vocabulary, options);
+        drafting_workspace<double, normal_form<sparse_row<double>>> work(vocabulary, options);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
@@ -296,14 +296,14 @@ TEST_CASE(
       counts_drafter<double> drafter(vocabulary, 16, 2, {}, &all);
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
-      drafting_workspace<double, sparse_row<double>> work(vocabulary, {.gamma = 2});
+      drafting_workspace<double, normal_form<sparse_row<double>>> work(vocabulary, {.gamma = 2});
       REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, work) == status::ok);
       return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
     std::map<token_id, double> first;
     for (const auto& [text, probability] : law) first[text[0]] += probability;
     counts_drafter<double> drafter(vocabulary, 16, 2, {}, &all);
-    sparse_row<double> q;
+    normal_form<sparse_row<double>> q;
     double confidence;
     REQUIRE(ask(drafter, {0}, {}, q, confidence) == status::ok);
     const toy_source<double> m(vocabulary, 2);
@@ -318,7 +318,7 @@ TEST_CASE(
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
   buffer.resize(300);
   text t{buffer, 5};
-  drafting_workspace<float, sparse_row<float>> work(20, {});
+  drafting_workspace<float, normal_form<sparse_row<float>>> work(20, {});
   random_streams chooser(1);
   CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, work) == status::no_draft);
   CHECK((t.size > 5 && t.size < 255));
@@ -383,7 +383,7 @@ TEST_CASE(
       counts_drafter<float> drafter(20, 100, gamma, {0});
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, sparse_row<float>> work(20, {.gamma = gamma, .sample = {0}});
+      drafting_workspace<float, normal_form<sparse_row<float>>> work(20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {
@@ -411,7 +411,7 @@ TEST_CASE("rows of counts, cut texts and all filters allocate nothing") {
     tokens text(4000);
     for (std::size_t i = 0; i < text.size(); ++i)
       text[i] = i % 2 == 0 ? 0 : token_id(random() % 3000);
-    sparse_row<float> row;
+    normal_form<sparse_row<float>> row;
     double confidence;
     no_processor none;
     const std::size_t before = allocations;
@@ -430,7 +430,7 @@ TEST_CASE("a coupled text is the same with counts, with any gamma, and without d
     counts_drafter<float> drafter(20, 300, gamma);
     std::vector<token_id> buffer(300);
     text t{buffer, 1};
-    drafting_workspace<float, sparse_row<float>> work(20, {.gamma = gamma});
+    drafting_workspace<float, normal_form<sparse_row<float>>> work(20, {.gamma = gamma});
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(

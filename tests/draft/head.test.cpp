@@ -266,7 +266,7 @@ template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
 auto sparse(const Policy& policy, const Verifier& verifier = {}) {
   return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
     mapped_drafter drafter(head, d2t, Gamma);
-    drafting_workspace<double, mapped_row<double>> work(V, {.gamma = Gamma});
+    drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = Gamma});
     return speculative_decode(t, 3, drafter, target, policy, chooser, work,
                               with::after_round{watch}, with::verifier{verifier});
   };
@@ -420,7 +420,7 @@ TEST_CASE(
     text t{buffer, 4};
     REQUIRE(target.extend(t.tokens.first(3), {}) == status::ok);
     mapped_drafter drafter(head, d2t, 2);
-    drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2});
+    drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = 2});
     const auto r = speculative_round(t, 3, drafter, target, policy, chooser, work);
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));

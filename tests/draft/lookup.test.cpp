@@ -61,7 +61,7 @@ tokens all_by_search(const std::vector<tokens>& documents, const tokens& text, c
 token_id proposed(lookup_drafter<float>& lookup, const tokens& text, const tokens& draft) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
-  one_hot_row<float> row;
+  normal_form<one_hot_row<float>> row;
   double confidence = -1;
   no_processor none;
   const status s = lookup.next({whole, draft.size()}, none, row, confidence);
@@ -153,7 +153,7 @@ TEST_CASE("a lookup never proposes a token of a document that the vocabulary lac
 }
 TEST_CASE("in a text beyond its capacity a lookup has nothing, and says context_full") {
   lookup_drafter<float> lookup(7, 4);
-  one_hot_row<float> row;
+  normal_form<one_hot_row<float>> row;
   double confidence;
   no_processor none;
   const tokens text{1, 2, 1, 2, 1};

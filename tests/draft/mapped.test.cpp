@@ -97,7 +97,7 @@ TEST_CASE(
       const auto sparse = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_drafter drafter(source, toy_map, 2, s);
-          drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2, .sample = s});
+          drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = 2, .sample = s});
           return speculative_decode(t, 3, drafter, m, policy, chooser, work,
                                     with::after_round{watch}, with::verifier{verifier});
         });
@@ -199,7 +199,7 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
     REQUIRE(m.rollback(0) == status::ok);
   };
   check(dense, speculative_workspace<double>(V, {.gamma = 2}));
-  check(sparse, drafting_workspace<double, mapped_row<double>>(V, {.gamma = 2}));
+  check(sparse, drafting_workspace<double, normal_form<mapped_row<double>>>(V, {.gamma = 2}));
   CHECK(dense.mass() == 0);
 }
 
@@ -233,7 +233,7 @@ TEST_CASE(
   CHECK(dense.position() == 1);
   REQUIRE(dense.extend(tokens{0}, row) == status::ok);
   mapped_drafter sparse(source, toy_map, 1);
-  mapped_row<double> q;
+  normal_form<mapped_row<double>> q;
   no_processor none;
   double c;
   const tokens text{0, 0, 1};
@@ -246,7 +246,7 @@ TEST_CASE(
   std::vector<double> logits(V);
   mapped_source nan(reads, toy_map);
   model_drafter of_nan(nan, std::span(logits));
-  processed_row<double> p;
+  normal_form<processed_row<double>> p;
   const std::size_t at_nan = of_draft.size() / 2;
   // a NaN of a token that is not mapped is not read
   CHECK(toy_map.to(token_id(at_nan)) == no_token);
@@ -297,7 +297,7 @@ TEST_CASE(
   REQUIRE(make_vocabulary_map(tokens{3, 7, no_token, 39, 0, 20}, 40, d2t) == status::ok);
   toy_source<float> target(40, 6, 1);
   mapped_drafter drafter(draft, d2t, 3);
-  drafting_workspace<float, mapped_row<float>> work(40, {.gamma = 3});
+  drafting_workspace<float, normal_form<mapped_row<float>>> work(40, {.gamma = 3});
   std::vector<token_id> buffer(400);
   text t{buffer, 1};
   no_processor none;
@@ -315,7 +315,7 @@ TEST_CASE(
   CHECK(drafted > 300);
   CHECK(accepted > 20);
   CHECK(target.misuses == 0);
-  mapped_row<float> row;
+  normal_form<mapped_row<float>> row;
   double confidence = 0;
   const std::size_t before = allocations;
   for (std::size_t j = 0; j < 4; ++j) {

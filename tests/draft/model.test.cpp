@@ -45,7 +45,7 @@ TEST_CASE(
   std::vector<double> logits(2 * vocabulary);
   model_drafter drafter(source, std::span(logits));
   no_processor none;
-  processed_row<double> row;
+  normal_form<processed_row<double>> row;
   double confidence;
   const std::vector<token_id> tokens{0, 1, 2};
   CHECK(drafter.next({tokens, 0}, none, row, confidence) == status::context_full);

@@ -41,7 +41,7 @@ TEST_CASE(
     // 2 is rolled back
     for (const tokens& text : {tokens{0}, tokens{0, 2}, tokens{0, 1}, tokens{0, 1, 2}}) {
       tokens whole = text;
-      one_hot_row<double> row;
+      normal_form<one_hot_row<double>> row;
       double confidence = -1;
       for (std::size_t j = 0; j < 3; ++j) {
         REQUIRE(drafter.rollback(std::min(drafter.position(), text.size() - (j == 0))) ==
@@ -72,7 +72,7 @@ TEST_CASE("a draft that another drafter began is not continued") {
     retokenised_toy source(model, toy_text());
     string_match drafter(source, of_draft, V, longest_match{&of_target});
     no_processor none;
-    one_hot_row<double> row;
+    normal_form<one_hot_row<double>> row;
     double confidence;
     if (drafter.next({tokens{0}, 0}, none, row, confidence) != status::ok) continue;
     const token_id first = row.token();
@@ -111,7 +111,7 @@ TEST_CASE(
 }
 TEST_CASE("what ends the model ends the draft: its context, a row of NaN, a wrong vocabulary") {
   no_processor none;
-  one_hot_row<double> row;
+  normal_form<one_hot_row<double>> row;
   double confidence;
   toy small(of_draft.size(), 4, 2, 3, 1);
   retokenised_toy full(small, toy_text());

@@ -198,3 +198,55 @@ TEST_CASE("mutant: stopping at the first failed coin of a block is found by the 
   CHECK(worst_error_of_round(lossless{}, 2, q_model, p_model, stops_early, law).error > 0.01);
   CHECK(worst_error_of_round(lossless{}, 2, q_model, p_model, by_block, law).error < 1e-15);
 }
+
+namespace {
+// Count how often a row is normalised, and a policy is bound.
+struct counted_row : dense_row<double> {
+  std::size_t* times = nullptr;
+  counted_row(const std::vector<double>& x, std::size_t& n) : dense_row<double>(x), times(&n) {}
+  auto normalise(bool confidence = false) const {
+    ++*times;
+    return dense_row<double>::normalise(confidence);
+  }
+};
+struct counted_policy {
+  std::size_t* times;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows&) const {
+    ++*times;
+    return [](auto at) { return at.p; };
+  }
+};
+struct fixed_coins : random_streams {
+  bool heads;
+  explicit fixed_coins(bool always) : random_streams(1), heads(always) {}
+  bool coin(moment, double, double) const { return heads; }
+};
+}  // namespace
+
+TEST_CASE("no row is normalised twice and no policy bound twice, whatever is rejected") {
+  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.5, 0.25};
+  const std::vector<token_id> y{0, 0, 0, 0};
+  for (const bool accepted : {false, true}) {
+    std::size_t of_q = 0, of_p = 0, bound = 0;
+    const auto row = [](const std::vector<double>& x, std::size_t& n) {
+      return rows_of(5, [&](std::size_t) { return counted_row(x, n); });
+    };
+    fixed_coins chooser(accepted);
+    std::vector<emission> out(5);
+    std::vector<double> scratch(verify_scratch(3, 4));
+    const auto v = verify_block({.tokens = y}, row(q, of_q), row(p, of_p), counted_policy{&bound},
+                                chooser, out, scratch);
+    CHECK(v.accepted == (accepted ? 4 : 0));
+    CHECK(of_q == 4 + accepted);  // the bonus of a policy that may read the draft
+    CHECK(of_p == 4 + accepted);
+    CHECK(bound == 4 + accepted);
+  }
+  // One number less than verify_scratch() says is too little.
+  std::vector<double> less(verify_scratch(3, 4) - 1);
+  std::vector<emission> out(5);
+  random_streams chooser(1);
+  CHECK(verify_block({.tokens = y}, std::vector(5, q), std::vector(5, p), lossless{}, chooser, out,
+                     less).why == status::invalid_parameter);
+}

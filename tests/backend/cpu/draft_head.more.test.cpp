@@ -297,7 +297,7 @@ TEST_CASE(
     specagg::text t{buffer, prompt.size()};
     REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
     mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-    drafting_workspace<float, mapped_row<float>> work(
+    drafting_workspace<float, normal_form<mapped_row<float>>> work(
         h.target.vocab_size(), {.gamma = gamma, .sample = {.temperature = 0}});
     random_streams chooser(1);
     REQUIRE(speculative_decode(t, 200, drafter, h.target, lossless{}, chooser, work,
@@ -370,7 +370,7 @@ TEST_CASE(
   const std::size_t V = h.target.vocab_size();
   REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
   mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-  drafting_workspace<float, mapped_row<float>> work(V,
+  drafting_workspace<float, normal_form<mapped_row<float>>> work(V,
                                                     {.gamma = gamma, .sample = {.temperature = 0}});
   random_streams chooser(1);
   std::size_t drafted_tokens = 0, others = 0;
