@@ -229,7 +229,8 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
                            .normalise();
       filters.add(std::uint64_t(row.why()));
       filters.add(row.restriction.logit);
-      filters.add(std::uint64_t(row.restriction.last));
+      const std::size_t last = row.restriction.last;  // of 32 bits on some machines
+      filters.add(last == std::size_t(-1) ? std::uint64_t(-1) : last);
       for (std::size_t v = 0; v < size; v += 5) filters.add(row[v]);
     }
     std::vector<std::uint32_t> counts(size);

@@ -21,6 +21,7 @@
 // cached drafts, it proposes tokens, which need no model call. Model 0 scores them and drafts on
 // after them. Each is verified against the drafter's row that it was drawn from.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <tuple>
 #include <utility>
@@ -240,7 +241,8 @@ struct collaboration {
   void verify() { decided = decide_all(); }
   status decide_all() {
     while (work.cached > 0 && t.size < limit && !ended &&
-           std::ranges::all_of(work.end, [&](std::size_t end) { return end > t.size; })) {
+           std::all_of(
+               work.end.begin(), work.end.end(), [&](std::size_t end) { return end > t.size; })) {
       emission& e = work.emissions[made.emitted];
       if (const status s = decide(e); s != status::ok) return s;
       ++made.emitted;

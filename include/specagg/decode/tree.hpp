@@ -176,7 +176,7 @@ struct tree_speculation {
       else return by_kind(options.propose, tokens.size());
     } else {
       const auto path = work.tokens_to(n);  // there is room for it after the text
-      std::ranges::copy(path, t.tokens.begin() + std::ptrdiff_t(start));
+      std::copy(path.begin(), path.end(), t.tokens.begin() + std::ptrdiff_t(start));
       const std::size_t children =
           drafter.continuations({t.tokens.first(start + path.size()), path.size()}, tokens);
       for (std::size_t i = 0; i < children; ++i)
