@@ -242,7 +242,8 @@ TEST_CASE("decoders call their own functions, not an engine's of the same names"
     specagg::vocabulary_map map;
     REQUIRE(specagg::make_vocabulary_map(to, V, map) == specagg::status::ok);
     specagg::mapped_drafter<engine::model> drafter(m[0], map, 3);
-    specagg::drafting_workspace<double, specagg::normal_form<specagg::mapped_row<double>>> work(V, {.gamma = 3});
+    specagg::drafting_workspace<double, specagg::normal_form<specagg::mapped_row<double>>> work(
+        V, {.gamma = 3});
     return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser, work,
                                        specagg::with::processor{processor},
                                        specagg::with::accept{accept},

@@ -58,8 +58,8 @@ ngram_counts counted(const std::vector<tokens>& documents, std::size_t order = 4
   return all;
 }
 template <class T>
-status ask(counts_drafter<T>& drafter, const tokens& text, const tokens& draft, normal_form<sparse_row<T>>& row,
-           double& confidence) {
+status ask(counts_drafter<T>& drafter, const tokens& text, const tokens& draft,
+           normal_form<sparse_row<T>>& row, double& confidence) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
   no_processor none;
@@ -383,7 +383,8 @@ TEST_CASE(
       counts_drafter<float> drafter(20, 100, gamma, {0});
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
-      drafting_workspace<float, normal_form<sparse_row<float>>> work(20, {.gamma = gamma, .sample = {0}});
+      drafting_workspace<float, normal_form<sparse_row<float>>> work(
+          20, {.gamma = gamma, .sample = {0}});
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
       const auto after_round = [&](const auto& r, const auto&) {

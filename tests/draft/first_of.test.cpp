@@ -17,11 +17,10 @@ using lookup = lookup_drafter<double>;
 using model_draft = model_drafter<source>;
 using lookup_then_model = first_of<lookup, model_draft>;
 static_assert(Drafter<lookup_then_model>);
-static_assert(std::is_same_v<lookup_then_model::row_type,
-                             any_row<normal_form<one_hot_row<double>>,
-                                     normal_form<processed_row<double>>>>);
-static_assert(std::is_same_v<first_of<lookup, lookup>::row_type,
-                             normal_form<one_hot_row<double>>>);
+static_assert(
+    std::is_same_v<lookup_then_model::row_type,
+                   any_row<normal_form<one_hot_row<double>>, normal_form<processed_row<double>>>>);
+static_assert(std::is_same_v<first_of<lookup, lookup>::row_type, normal_form<one_hot_row<double>>>);
 static_assert(
     std::is_same_v<first_of<lookup, lookup_then_model>::row_type, lookup_then_model::row_type>);
 static_assert(first_of<lookup_then_model, lookup>::drafters == 3);

@@ -97,7 +97,8 @@ TEST_CASE(
       const auto sparse = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_drafter drafter(source, toy_map, 2, s);
-          drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = 2, .sample = s});
+          drafting_workspace<double, normal_form<mapped_row<double>>> work(
+              V, {.gamma = 2, .sample = s});
           return speculative_decode(t, 3, drafter, m, policy, chooser, work,
                                     with::after_round{watch}, with::verifier{verifier});
         });

@@ -248,5 +248,6 @@ TEST_CASE("no row is normalised twice and no policy bound twice, whatever is rej
   std::vector<emission> out(5);
   random_streams chooser(1);
   CHECK(verify_block({.tokens = y}, std::vector(5, q), std::vector(5, p), lossless{}, chooser, out,
-                     less).why == status::invalid_parameter);
+                     less)
+            .why == status::invalid_parameter);
 }

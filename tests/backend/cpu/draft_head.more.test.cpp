@@ -370,8 +370,8 @@ TEST_CASE(
   const std::size_t V = h.target.vocab_size();
   REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
   mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-  drafting_workspace<float, normal_form<mapped_row<float>>> work(V,
-                                                    {.gamma = gamma, .sample = {.temperature = 0}});
+  drafting_workspace<float, normal_form<mapped_row<float>>> work(
+      V, {.gamma = gamma, .sample = {.temperature = 0}});
   random_streams chooser(1);
   std::size_t drafted_tokens = 0, others = 0;
   while (t.size < buffer.size()) {
