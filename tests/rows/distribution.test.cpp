@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/rows/distribution.hpp>
+#include <specagg/rows/detail/blocks.hpp>
 
 #include <algorithm>
 #include <array>

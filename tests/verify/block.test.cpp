@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/block.hpp>
 
+#include <specagg/verify/detail/kept.hpp>
+
 #include <cmath>
 #include <cstdio>
 #include <limits>

@@ -19,6 +19,7 @@ class mapped_row {
  public:
   using value_type = computed<S>;
   using T = value_type;
+  // What the pass finds.
   struct facts : processed_row<S>::facts {};
   mapped_row() = default;
   // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is
@@ -31,6 +32,7 @@ class mapped_row {
   normalised_row<mapped_row> normalise(bool confidence = false) const {
     return normalised_row<mapped_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool confidence, facts& found) const {
     if (ids_.size() != row_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
       return status::vocabulary_mismatch;

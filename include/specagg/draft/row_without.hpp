@@ -32,6 +32,7 @@ class row_without {
   SPECAGG_FUNCTION normalised_row<row_without> normalise(bool confidence = false) const {
     return normalised_row<row_without>(*this, confidence);
   }
+  // For normalised_row.
   SPECAGG_FUNCTION status find(bool confidence, facts& found) const {
     const status s = detail::readable(row_, confidence);
     if (s != status::ok || left_out_.empty()) return s;

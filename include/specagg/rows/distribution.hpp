@@ -116,6 +116,7 @@ class dense_row {
   normalised_row<dense_row> normalise(bool confidence = false) const {
     return normalised_row<dense_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool /*confidence*/, facts& found) const {
     return detail::normalise_stored(*this, found);
   }
@@ -188,6 +189,7 @@ class sparse_row {
   normalised_row<sparse_row> normalise(bool confidence = false) const {
     return normalised_row<sparse_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool /*confidence*/, facts& found) const {
     if (ids_.size() != x_.size()) return status::invalid_row;
     double sum = 0;
@@ -222,6 +224,7 @@ template <class T>
 class one_hot_row {
  public:
   using value_type = T;
+  // What the pass finds.
   struct facts {};
   one_hot_row() = default;
   one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
@@ -230,6 +233,7 @@ class one_hot_row {
   normalised_row<one_hot_row> normalise(bool confidence = false) const {
     return normalised_row<one_hot_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool /*confidence*/, facts&) const {
     return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
   }
@@ -269,6 +273,7 @@ class softmax_row {
   // Keeps only the tokens of `c`.
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
 
+  // What the pass finds.
   struct facts {
     cutoff<T> restriction;  // which tokens are kept
     softmax_factors<T> sampled, at_temperature_1;
@@ -280,6 +285,7 @@ class softmax_row {
   normalised_row<softmax_row> normalise(bool confidence = false) const {
     return normalised_row<softmax_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool confidence, facts& found) const {
     if (!usable(temperature_)) return status::invalid_parameter;
     found.restriction = cut_;
@@ -339,8 +345,11 @@ template <Row R, Row C>
 class confident_row {
  public:
   using value_type = typename R::value_type;
+  // What the pass finds.
   struct facts {
+    // For normalised_row.
     normal_form<R> row = {};
+    // For normalised_row.
     normal_form<C> at_temperature_1 = {};
     bool confident() const { return at_temperature_1.why() == status::ok; }
   };
@@ -349,6 +358,7 @@ class confident_row {
   normalised_row<confident_row> normalise(bool confidence = false) const {
     return normalised_row<confident_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool confidence, facts& found) const {
     if (confidence_.size() != row_.size()) return status::vocabulary_mismatch;
     found = {row_.normalise(), confidence_.normalise()};

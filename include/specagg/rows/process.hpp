@@ -229,6 +229,7 @@ class processed_row : public softmax_row<S> {
       : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
         sampling_(s) {}
 
+  // What the pass finds.
   struct facts : softmax_row<S>::facts {
     detail::kept_places places;  // if it is known
     // Whether the filters keep so few tokens that may_keep() tells them from most others.
@@ -242,6 +243,7 @@ class processed_row : public softmax_row<S> {
   normalised_row<processed_row> normalise(bool confidence = false) const {
     return normalised_row<processed_row>(*this, confidence);
   }
+  // For normalised_row.
   status find(bool confidence, facts& found) const {
     if (!sampling_.valid()) return status::invalid_parameter;
     const status s =
