@@ -28,7 +28,7 @@ bool seen_as(const T& x) {
   const auto f = [](const auto& one) {
     return std::is_same_v<std::remove_cvref_t<decltype(one)>, Seen>;
   };
-  if constexpr (requires { x.policy; }) return with_chosen(x, f);
+  if constexpr (requires { x.chosen; }) return with_chosen(x, f);
   else return with_row(x, f);
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("code is compiled for each policy and kind of row, also of a derived s
 TEST_CASE("what is compiled once is made from the same things, and emits the same bits") {
   const any_policy made = ensemble{0.4};
   const compiled_once<any_policy> once = made, from_rule = ensemble{0.4}, by_default;
-  CHECK(by_default.policy.index() == 0);
+  CHECK(by_default.chosen.index() == 0);
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const auto due = by_every_verifier<float>(ensemble{0.4}, seed, 1100);
     CHECK(by_every_verifier<float>(once, seed, 1100) == due);

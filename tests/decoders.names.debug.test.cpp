@@ -269,7 +269,7 @@ TEST_CASE("verifiers call their own functions, with any rows of an engine") {
     CHECK(v.why == specagg::status::ok);
     CHECK(v.emitted > 0);
   });
-  const specagg::one_hot_row<double> none(0, V);
+  const auto none = specagg::one_hot_row<double>(0, V).normalise();
   std::array<specagg::proposal_row<row>, 3> laws{none, none, none};
   std::array<specagg::token_id, 2> tokens;
   const std::array<std::uint32_t, 2> parents{0, 0};

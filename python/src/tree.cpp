@@ -53,8 +53,8 @@ tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) 
   std::vector<T> residual(measure_tree(std::span<const tree_node>(nodes)).residual_rows *
                           r.vocabulary);
   const auto rows = [&](const engine::rows& all) {
-    return rows_of(all.count,
-                   [&](std::size_t j) { return row_at<Any>(all, j, r.vocabulary, no_token); });
+    return lasting_rows_of(
+        all.count, [&](std::size_t j) { return row_at<Any>(all, j, r.vocabulary, no_token); });
   };
   random_streams chooser(r.seed, r.id);
   const tree_scratch<T> work{nodes, residual, r.scratch};

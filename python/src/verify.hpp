@@ -29,7 +29,7 @@ verdict verify_rows(const engine::request& r, const Verifier& verifier, const Po
 template <class Any>
 verdict verify_any(const engine::request& r, engine::verifier how) {
   const auto rows = [&](const engine::rows& all) {
-    return rows_of(all.count, [&](std::size_t j) {
+    return lasting_rows_of(all.count, [&](std::size_t j) {
       return row_at<Any>(all, j, r.vocabulary, one_hot_at(r, j));
     });
   };

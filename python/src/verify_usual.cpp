@@ -9,7 +9,7 @@ extern "C" bool specagg_python_verify_usual(const engine::request* request, engi
   const engine::request& r = *request;
   if (how != engine::verifier::token || r.p.kind != logits_f32) return false;
   const auto logits = [&](const engine::rows& all) {
-    return rows_of(all.count, [&](std::size_t j) {
+    return lasting_rows_of(all.count, [&](std::size_t j) {
       return processed_row<float>(numbers<float>(all, j, r.vocabulary), all.sampling);
     });
   };
@@ -19,7 +19,7 @@ extern "C" bool specagg_python_verify_usual(const engine::request* request, engi
     });
     return true;
   }
-  const auto one_hot_rows = rows_of(
+  const auto one_hot_rows = lasting_rows_of(
       r.q.count, [&](std::size_t j) { return one_hot_row<float>(one_hot_at(r, j), r.vocabulary); });
   return r.q.kind == one_hot && with_target_policy(make(r.policy), [&](const auto& policy) {
            *result = verify_rows(r, token_verifier{}, policy, one_hot_rows, logits(r.p));

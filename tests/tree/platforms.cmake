@@ -12,7 +12,8 @@ function(specagg_platform name)  # what platform.sh is given follows
   add_test(NAME "platforms: ${name}" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tree/platform.sh ${platforms} ${ARGN})
   set_tests_properties("platforms: ${name}" PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped:" TIMEOUT 3600)
 endfunction()
-foreach(target IN ITEMS aarch64-macos x86_64-macos x86_64-windows-gnu aarch64-windows-gnu wasm32-wasi riscv64-linux-musl)
+foreach(target IN ITEMS aarch64-macos x86_64-macos x86_64-windows-gnu aarch64-windows-gnu wasm32-wasi
+                        riscv64-linux-musl)
   specagg_platform("${target} compiles" ${target} compile)
 endforeach()
 foreach(target IN ITEMS x86_64-windows-gnu wasm32-wasi riscv64-linux-musl)

@@ -235,7 +235,7 @@ TEST_CASE("no row is normalised twice and no policy bound twice, whatever is rej
     // the bonus of a policy that may read the draft is one more
     const std::size_t drafts = accepted ? 4 : 0, looks = accepted ? 5 : 4;
     const auto row = [](const std::vector<double>& x, std::size_t& n) {
-      return rows_of(5, [&](std::size_t) { return counted_row(x, n); });
+      return lasting_rows_of(5, [&](std::size_t) { return counted_row(x, n); });
     };
     fixed_coins chooser(accepted);
     std::vector<emission> out(5);
@@ -254,4 +254,35 @@ TEST_CASE("no row is normalised twice and no policy bound twice, whatever is rej
   CHECK(verify_block({.tokens = y}, std::vector(5, q), std::vector(5, p), lossless{}, chooser, out,
                      less)
             .why == status::invalid_parameter);
+}
+
+TEST_CASE("rows made in one buffer, each in the place of the one before, give the same tokens") {
+  constexpr std::size_t V = 5, gamma = 4;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    random_streams random(seed);
+    std::uint32_t drawn = 0;
+    const auto some_rows = [&] {
+      std::vector<std::vector<double>> rows(gamma + 1, std::vector<double>(V));
+      for (auto& row : rows)
+        for (double& x : row) x = 0.05 + double(random.uniform({stream::draft, drawn++, 0}));
+      return rows;
+    };
+    const auto q = some_rows(), p = some_rows();
+    std::vector<token_id> y(gamma);
+    for (token_id& t : y) t = token_id(5 * double(random.uniform({stream::draft, drawn++, 0})));
+    std::vector<double> scratch(verify_scratch(V, gamma)), q_buffer(V), p_buffer(V);
+    const auto in_a_buffer = [](const auto& rows, std::vector<double>& buffer) {
+      return rows_of(rows.size(), [&](std::size_t j) {
+        buffer = rows[j];
+        return dense_row<double>(buffer);
+      });
+    };
+    std::vector<emission> own(gamma + 1), shared(gamma + 1);
+    const auto a = verify_block({.tokens = y}, q, p, lossless{}, random, own, scratch);
+    const auto b = verify_block({.tokens = y}, in_a_buffer(q, q_buffer), in_a_buffer(p, p_buffer),
+                                lossless{}, random, shared, scratch);
+    REQUIRE(a.why == status::ok);
+    REQUIRE(b.emitted == a.emitted);
+    for (std::size_t i = 0; i < a.emitted; ++i) CHECK(shared[i].token == own[i].token);
+  }
 }

@@ -304,7 +304,7 @@ status every_model(const decoding& j, const Policy& chosen, std::size_t vocabula
       if (y == no_token) return status::undefined_target;
       const double log_pi = std::log(as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
       one[0] = {y, origin::bonus, status::ok, log_pi,
-                std::log(double(rows[N - 1][std::size_t(y)]))};
+                std::log(as_double(model<N - 1>(at(all, std::size_t(y)))))};
       append(j.text, y, j.processor);
       return status::ok;
     };

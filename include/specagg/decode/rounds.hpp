@@ -138,7 +138,7 @@ auto sampled_rows(std::span<T> logits, const sampling& how,
   using row = normal_form<processed_row<T>>;
   const std::size_t vocabulary = logits.size() / rows.size();
   for (row& r : rows) r = row();
-  return rows_of(rows.size(), [=](std::size_t j) -> const row& {
+  return lasting_rows_of(rows.size(), [=](std::size_t j) -> const row& {
     if (rows[j].why() == status::missing_row)
       rows[j] = processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how)
                     .normalise(reads_confidence<Policy>);

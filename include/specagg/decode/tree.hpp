@@ -194,7 +194,7 @@ struct tree_speculation {
         sampled_rows<Policy>(std::span(work.target_logits).first(end * work.vocabulary),
                              options.sample, std::span(work.target_rows).first(end));
     // A policy that reads the draft may need the draft's row after a leaf: one more call.
-    const auto q_rows = rows_of(end, [&](std::size_t n) -> const row& {
+    const auto q_rows = lasting_rows_of(end, [&](std::size_t n) -> const row& {
       if (n >= draft_reader.scored &&
           (made.draft_why != status::ok || score_drafts() != status::ok))
         work.draft_rows[n] = row();

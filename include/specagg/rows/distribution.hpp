@@ -139,12 +139,12 @@ class indexed_row {
   using T = value_type;
   using facts = detail::stored_facts<T>;
   using viewed = indexed_row<const std::remove_cvref_t<D>&>;
-  explicit indexed_row(D d) : d_(static_cast<D&&>(d)) {}
+  explicit indexed_row(D d) : d_(kept(static_cast<D&&>(d))) {}
 
-  std::size_t size() const { return std::size_t(d_.size()); }
+  std::size_t size() const { return std::size_t(d().size()); }
   // A view of this row's D; of a temporary row, with the D itself.
   normalised_row<viewed> normalise(bool confidence = false) const& {
-    return normalised_row<viewed>(viewed(d_), confidence);
+    return normalised_row<viewed>(viewed(d()), confidence);
   }
   normalised_row<indexed_row> normalise(bool confidence = false) && {
     return normalised_row<indexed_row>(static_cast<indexed_row&&>(*this), confidence);
@@ -154,14 +154,24 @@ class indexed_row {
   }
   detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
     return {count, false, [&](T* x) {
-              using index = decltype(d_.size());
+              using index = std::remove_cvref_t<decltype(d().size())>;
               for (std::size_t k = 0; k < count; ++k)
-                x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * known.scale;
+                x[k] = static_cast<T>(d()[static_cast<index>(begin + k)]) * known.scale;
             }};
   }
 
  private:
-  D d_;
+  // A view is a pointer, so that rows can be assigned.
+  static constexpr bool is_view = std::is_reference_v<D>;
+  static decltype(auto) kept(D&& d) {
+    if constexpr (is_view) return &d;
+    else return static_cast<D&&>(d);
+  }
+  const auto& d() const {
+    if constexpr (is_view) return *d_;
+    else return d_;
+  }
+  std::conditional_t<is_view, std::add_pointer_t<D>, D> d_;
 };
 
 namespace detail {

@@ -19,10 +19,11 @@ concept RowList = requires(R& rows, std::size_t j) {
   { rows[j] } -> Distribution;
 };
 
-// What rows_of() returns. It keeps no row: row j is make(j), for each look at it anew. why: the
-// status of a row that is not in the list.
-template <class Make>
+// What rows_of() and lasting_rows_of() return. It keeps no row: row j is make(j), for each look at
+// it anew. why: the status of a row that is not in the list.
+template <class Make, bool Lasts = false>
 struct made_rows {
+  static constexpr bool lasts = Lasts;
   std::size_t count;
   Make make;
   status why = status::missing_row;
@@ -35,19 +36,24 @@ struct made_rows {
   }
 };
 // `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. It may be copied, so
-// it is not mutable. What a row views must stay as it is until the verification has ended.
+// it is not mutable. What a row views must stay as it is until the next row is made.
 template <class Make>
 SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};
 }
+// The same, where what a row views stays as it is until the list ends, also after other rows were
+// made. Then block verification normalises no row twice.
+template <class Make>
+SPECAGG_FUNCTION made_rows<Make, true> lasting_rows_of(std::size_t count, Make make) {
+  return {count, make};
+}
 namespace detail {
-// Rows that share memory: the next one that is made takes the place of the one before.
+// Whether what a row of this list views outlives the making of others.
 template <class Rows>
-struct one_at_a_time : Rows {
-  static constexpr bool shares_memory = true;
-};
-template <class Rows>
-one_at_a_time(Rows) -> one_at_a_time<Rows>;
+constexpr bool lasts = [] {
+  if constexpr (requires { Rows::lasts; }) return Rows::lasts;
+  else return true;
+}();
 
 template <class S>
 struct check_logit {
@@ -73,7 +79,7 @@ auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}
     if constexpr (is_logit<S>) return R(all.subspan(j * vocabulary, vocabulary), how);
     else return R();
   };
-  auto rows = rows_of(vocabulary > 0 ? all.size() / vocabulary : 0, row);
+  auto rows = lasting_rows_of(vocabulary > 0 ? all.size() / vocabulary : 0, row);
   if (vocabulary == 0 || all.size() % vocabulary != 0) {
     rows.count = 0;
     rows.why = status::vocabulary_mismatch;

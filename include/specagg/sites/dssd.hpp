@@ -258,8 +258,8 @@ class split_device : public detail::split_end<T, Chooser> {
     const std::size_t V = terms().codec.vocabulary;
     const draft mine = this->draft_of(work_.up.drafted.tokens, size());
     const downlink down{a.accepted, a.token, a.row, a.why};
-    const auto q_rows =
-        rows_of(mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
+    const auto q_rows = lasting_rows_of(
+        mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
     const auto f = finish_round(down, mine, terms().codec, q_rows, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;

@@ -60,7 +60,7 @@ struct raw_logits_verifier : V {
       if (s != status::ok) defect = s;
       return pi;
     };
-    const detail::one_at_a_time rows{rows_of(drafted.size() + 1, combine)};
+    const auto rows = rows_of(drafted.size() + 1, combine);
     verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch, acceptances);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {

@@ -238,7 +238,7 @@ class speculation {
   auto request() {
     Text& x = *text_;
     const std::size_t g = result_.drafted;
-    const auto q_rows = rows_of(g + 1, [this, g](std::size_t j) -> const row_type& {
+    const auto q_rows = lasting_rows_of(g + 1, [this, g](std::size_t j) -> const row_type& {
       return j < g ? text_->work.draft_rows[j] : bonus_row();
     });
     const auto p_rows = sampled_rows<policy_type>(target_logits(), options().sample,

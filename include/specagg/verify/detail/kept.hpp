@@ -15,21 +15,26 @@ template <class Policy, class Q, class P>
 struct position {
   const Q q;
   const P p;
-  const decltype(pair_for<Policy>(q, p)) rows;
-  const decltype(bind_law(rows, std::declval<const Policy&>())) pi;
+  const decltype(detail::pair_for<Policy>(q, p)) rows;
+  const decltype(detail::bind_law(rows, std::declval<const Policy&>())) pi;
   position(const Q& q_row, const P& p_row, const Policy& policy)
-      : q(q_row), p(p_row), rows(pair_for<Policy>(q, p)), pi(bind_law(rows, policy)) {}
+      : q(q_row),
+        p(p_row),
+        rows(detail::pair_for<Policy>(q, p)),
+        pi(detail::bind_law(rows, policy)) {}
 };
 
-// The type of all positions as a type_identity; or void if there is no such type, or the scratch
-// memory cannot hold it. Then a position is looked at anew each time.
+// The type of all positions as a type_identity; or void if there is no such type, the scratch
+// memory cannot hold it, or what rows view does not last. Then a position is looked at anew each
+// time.
 template <class Policy, class QRows, class PRows>
 auto kept_position() {
   if constexpr (!Misfit<misfit_of_law<Policy, QRows, PRows>>) {
     using Q = row_of_list<QRows>;
     using P = row_of_list<PRows>;
     if constexpr (!CompiledForEach<Q> && !CompiledForEach<P> && !holds_elements<Q> &&
-                  !holds_elements<P> && !Walked<P> && !requires { PRows::shares_memory; }) {
+                  !holds_elements<P> && !Walked<P> && lasts<std::remove_const_t<QRows>> &&
+                  lasts<std::remove_const_t<PRows>>) {
       using one = position<Policy, normal_form<Q>, normal_form<P>>;
       constexpr bool fits = std::is_trivially_destructible_v<one> &&
                             alignof(one) <= alignof(double) &&
