@@ -139,7 +139,7 @@
 #endif
 #endif
 
-// How much the compiler inlines decides how long it takes, and how fast the hot loops are.
+// How much the compiler inlines decides how long compilation takes, and how fast the hot loops are.
 //   LANE     one operation on one register or number: always inlined
 //   INLINE   formulas of such operations, and rows that return 16 lanes: always inlined where a
 //            register holds 8 floats or more. Elsewhere 16 lanes are 4 registers, and the compiler
@@ -150,9 +150,7 @@
 //            Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice
 // SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. The tokens are the same, and the loops
-// are slower. With -O2 for AVX2, g++ 12 takes 0.27 (tools/cli/decoders.cpp), 0.5
-// (examples/batch.cpp), 0.7 (README's program) or all (an audit in double) of the time to compile,
-// and clang++ 14 0.8 to 1. It is for tests, audits and debugging.
+// are slower. It is for tests, audits and debugging.
 #if defined(__CUDACC__)
 #define SPECAGG_LANE __forceinline__
 #define SPECAGG_INLINE __forceinline__

@@ -8,7 +8,8 @@
 //   acceptance_rate(q, p)            sum min(q, p) = 1 - TV(q, p)
 //   acceptance_rate(q, p, policy)    sum min(q, pi), pi the law of a policy
 //   sample_residual(q, p, u, ...)    a token from norm((p - q)+)
-//   sample_residual(q, p, policy, u, ...)    a token from norm((pi - q)+)
+//   sample_residual(q, p, policy, u, ...)    a token from norm((pi - q)+). Engines call it the
+//                                            recovered token
 //
 // q and p are Rows or other Distributions (rows/distribution.hpp) of one size V and one value type
 // T, probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing

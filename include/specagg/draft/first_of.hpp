@@ -38,7 +38,7 @@ class first_of {
                list<M...>> {};
 
  public:
-  // The kinds of both, each once.
+  // All kinds of rows of both drafters, each kind once.
   using row_type = typename joined<typename kinds<typename A::row_type>::type,
                                    typename kinds<typename B::row_type>::type>::type::type;
   static constexpr std::size_t drafters = drafter_count<A> + drafter_count<B>;

@@ -187,7 +187,7 @@ class split_device : public detail::split_end<T, Chooser> {
       detail::write_row(row, q_.data() + j * terms().codec.vocabulary);
     go_on(sink);
   }
-  // A message of the server. Bytes that are none end the connection (problem()).
+  // Takes a message of the server. Bytes that are no message end the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;

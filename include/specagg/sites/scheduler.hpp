@@ -63,7 +63,7 @@ class decode_profile {
   explicit decode_profile(const plan::decode_time& fitted_before)
       : line_(fitted_before), fits_(false) {}
 
-  // Adds a measurement; one that is not above 0 s is none.
+  // Adds a measurement. A measurement of 0 s or less, or NaN, changes nothing.
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
     // an outlier moves the line by no more than twice as much

@@ -41,7 +41,8 @@ class natural {
     std::uint64_t borrow = 0;
     for (std::size_t i = 0; i < size_; ++i) {
       const std::uint64_t x = std::uint64_t(limbs_[i]) - b.limbs_[i] - borrow;
-      limbs_[i] = std::uint32_t(x), borrow = x >> 63;
+      limbs_[i] = std::uint32_t(x);
+      borrow = x >> 63;
     }
     return trim();
   }
