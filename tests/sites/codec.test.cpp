@@ -41,7 +41,9 @@ std::vector<T> random_row(std::size_t size, std::uint64_t seed, double spread) {
 template <class T>
 std::vector<T> dense(const sparse_row<T>& row) {
   std::vector<T> x(row.size());
-  for (std::size_t v = 0; v < x.size(); ++v) x[v] = row[v];
+  const typename sparse_row<T>::facts as_it_is;  // not normalised
+  for (std::size_t v = 0; v < x.size(); ++v)
+    x[v] = row.open(as_it_is, v, 1).template operator()<vec<T, 1>>(0, 1).v;
   return x;
 }
 template <class T>
