@@ -125,10 +125,13 @@ TEST_CASE("a repetition penalty that changes inside the draft keeps the joint la
 }
 TEST_CASE("temperature, top-k, top-p and min-p keep the joint law exact") {
   for (const sampling s :
-       {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}})
+       {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}}) {
     for_each_policy([&](const char*, const auto& policy) {
       CHECK(worst_joint_error(policy, {2, 3, {.sample = s}}) < 1e-12);
     });
+    // it reads the draft's row at temperature 1, too
+    CHECK(worst_joint_error(chow{0.6}, {2, 3, {.sample = s}}) < 1e-12);
+  }
 }
 TEST_CASE(
     "an end-of-text token inside an accepted prefix ends the text there, with the right law") {

@@ -282,7 +282,8 @@ class speculation {
  private:
   const decode_options& options() const { return text_->work.options; }
   draft_position position() const {
-    return {tokens(), result_.drafted, bool(length_.reads_confidence), computed_};
+    constexpr bool of_policy = reads_confidence<policy_type>;
+    return {tokens(), result_.drafted, of_policy || bool(length_.reads_confidence), computed_};
   }
   std::span<T> target_logits() {
     return std::span(text_->work.target_logits)
