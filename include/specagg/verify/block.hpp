@@ -26,8 +26,8 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
                                       std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   if constexpr (CompiledForEach<Policy>) {
-    return specagg::with_chosen(policy, [&](const auto& policy) {
-      return specagg::verify_block(drafted, q_rows, p_rows, policy, chooser, out, scratch,
+    return specagg::with_chosen(policy, [&](const auto& chosen) {
+      return specagg::verify_block(drafted, q_rows, p_rows, chosen, chooser, out, scratch,
                                    acceptances);
     });
   } else {
