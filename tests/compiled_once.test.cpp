@@ -34,7 +34,7 @@ bool seen_as(const T& x) {
 
 }  // namespace
 
-TEST_CASE("code is compiled for each policy and kind of row, also of a derived struct; or once") {
+TEST_CASE("code is compiled for each policy and kind of row, also of a derived struct, or once") {
   CHECK(seen_as<lossy>(any_policy(lossy{0.2})));
   CHECK(seen_as<lossy>(derived_rule(lossy{0.2})));
   CHECK(seen_as<compiled_once<any_policy>>(compiled_once<any_policy>(lossy{0.2})));

@@ -344,3 +344,26 @@ TEST_CASE("a mapped source measures the mass that its rows keep") {
   }
   CHECK(mapped.mass() == Approx(due).epsilon(1e-13));
 }
+TEST_CASE("of a mapped row of few tokens a token of the target's vocabulary is drawn") {
+  constexpr std::size_t drafts = 5000, vocabulary = 10001;
+  std::vector<token_id> ids(drafts);
+  std::vector<float> logits(drafts);
+  for (std::size_t i = 0; i < drafts; ++i) {
+    ids[i] = token_id(2 * i + 1);
+    logits[i] = float(i % 97) / 20;
+  }
+  logits[4000] = 9;
+  std::vector<double> scratch(block_count(vocabulary));
+  for (const sampling& s : {sampling{0}, sampling{0.3, 3}, sampling{1, 0, 0.2}}) {
+    const auto row =
+        mapped_row<float>(ids, std::span<const float>(logits), vocabulary, s).normalise();
+    REQUIRE(row.why() == status::ok);
+    const random_streams random(1);
+    for (std::uint32_t i = 0; i < 50; ++i) {
+      const token_id y = draw(row, {stream::draft, i, 0}, random, scratch);
+      REQUIRE(y != no_token);
+      CHECK(row[std::size_t(y)] > 0);
+    }
+    if (s.temperature == 0) CHECK(draw(row, {stream::draft, 0, 0}, random, scratch) == 8001);
+  }
+}

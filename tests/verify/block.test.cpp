@@ -263,8 +263,11 @@ TEST_CASE("rows made in one buffer, each in the place of the one before, give th
     std::uint32_t drawn = 0;
     const auto some_rows = [&] {
       std::vector<std::vector<double>> rows(gamma + 1, std::vector<double>(V));
-      for (auto& row : rows)
-        for (double& x : row) x = 0.05 + double(random.uniform({stream::draft, drawn++, 0}));
+      for (auto& row : rows) {
+        double sum = 0;
+        for (double& x : row) sum += x = 0.05 + double(random.uniform({stream::draft, drawn++, 0}));
+        for (double& x : row) x /= sum;
+      }
       return rows;
     };
     const auto q = some_rows(), p = some_rows();

@@ -85,8 +85,8 @@ TEST_CASE(
 TEST_CASE("scratch has room for the block sums of a row and for the draft") {
   CHECK(verify_scratch(1) == 2);
   CHECK(verify_scratch(1024) == 2);
-  CHECK(verify_scratch(1025, 3) == 6);
-  CHECK(verify_scratch(128256, 4) == 126 + 4 + 1);
+  CHECK(verify_scratch(1025, 3) == 2 + 3 * 129 + 1);
+  CHECK(verify_scratch(128256, 4) == 126 + 4 * 129 + 1);
 }
 TEST_CASE(
     "a token outside the vocabulary, or to which its row gives nothing, is outside the support") {

@@ -20,7 +20,12 @@ class mapped_row {
   using value_type = computed<S>;
   using T = value_type;
   // What the pass finds.
-  struct facts : processed_row<S>::facts {};
+  struct facts {
+    // Not a base: its ids are those of the draft model's vocabulary.
+    typename processed_row<S>::facts mapped = {};
+    bool confident() const { return mapped.confident(); }
+    T largest_confidence() const { return mapped.largest_confidence(); }
+  };
   mapped_row() = default;
   // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is
   // not below V.
@@ -36,7 +41,7 @@ class mapped_row {
   status find(bool confidence, facts& found) const {
     if (ids_.size() != row_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
       return status::vocabulary_mismatch;
-    return row_.find(confidence, found);
+    return row_.find(confidence, found.mapped);
   }
 
   struct block {
@@ -56,7 +61,7 @@ class mapped_row {
       return std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(id)) - ids_.begin());
     };
     const std::size_t first = place(begin), n = place(begin + count) - first;
-    const auto from = row_.open(known, first, n);
+    const auto from = row_.open(known.mapped, first, n);
     const auto filled = [&](bool nothing, auto&& probability) {
       return detail::gathered_block<T>(count, nothing, [&](T* x) {
         for (std::size_t i = 0; i < n; i += 16) {
