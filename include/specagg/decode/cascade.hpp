@@ -233,14 +233,14 @@ status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& po
                      W&& work, Given&&... given) {
   using misfit =
       detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>;
+  using policy_check = detail::check_policy<Policy, detail::value_type_of<M>>;
   if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else if constexpr (!policy_check::fits) return detail::refuse<status, policy_check>();
   else {
     auto&& processor = detail::by_name<with::processor, no_processor>(given...);
     const cascade_options& options = work.options;
     using T = detail::value_type_of<M>;
     constexpr bool confidence = reads_confidence<Policy>;
-    static_assert(TargetPolicy<Policy, T>,
-                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
     if (!specagg::valid(policy)) return status::invalid_parameter;
     const auto round = [&](std::size_t) {
       using row = normal_form<processed_row<T>>;
