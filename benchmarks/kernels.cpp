@@ -180,7 +180,7 @@ void race_of_row(benchmark::State& state) {
 // ---- rows as engines sample from them -----------------------------------------------------------
 
 // How many tokens a row keeps.
-std::size_t kept(const processed_row<float>& row) {
+std::size_t kept(const normal_form<processed_row<float>>& row) {
   std::size_t n = 0;
   for (std::size_t v = 0; v < row.size(); ++v) n += row.restriction.keeps(row.logits()[v], v);
   return n;
