@@ -48,11 +48,12 @@ SPECAGG_FUNCTION made_rows<Make, true> lasting_rows_of(std::size_t count, Make m
   return {count, make};
 }
 namespace detail {
-// Whether what a row of this list views outlives the making of others.
+// Whether what a row of this list views outlives the making of others: of an array, whose rows are
+// there side by side, and of a list that says so. Another list may make its rows in one buffer.
 template <class Rows>
 constexpr bool lasts = [] {
   if constexpr (requires { Rows::lasts; }) return Rows::lasts;
-  else return true;
+  else return Contiguous<Rows>;
 }();
 
 template <class S>
