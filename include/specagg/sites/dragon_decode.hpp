@@ -67,6 +67,8 @@ struct site_row {
   const R& row;
   status why = status::ok;
 };
+template <class R>
+site_row(const R&) -> site_row<R>;
 
 template <class T, LogitSource L, LogitSource R, class Weights, class Drafts, class P>
 dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& drafts,

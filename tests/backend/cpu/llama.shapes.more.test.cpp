@@ -55,7 +55,7 @@ std::string file_of(const shape& s) {
   if (!s.tied) put("output.weight", s.dim, vocabulary, s.output);
   put("output_norm.weight", s.dim, 1, F32);
   for (std::uint32_t i = 0; i < blocks; ++i) {
-    const auto at = text("blk.", i, ".");
+    const auto at = joined("blk.", i, ".");
     put(at + "attn_norm.weight", s.dim, 1, F32);
     put(at + "attn_q.weight", s.dim, s.heads * s.head_dim, s.q);
     put(at + "attn_k.weight", s.dim, s.kv_heads * s.head_dim, s.k);
