@@ -82,12 +82,12 @@ void accepted_tokens(std::size_t trees) {
           std::vector<tree_node> nodes(t.paths.size());
           std::vector<double> residual(shape.size() * m.V), sums(verify_scratch(m.V));
           std::vector<emission> out(shape.size() + 1);
-          const tree_scratch<double> work{nodes, residual, sums};
-          const double a = double(
-              verify_tree_recursive(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work)
-                  .accepted);
-          const double b = double(
-              verify_tree(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work).accepted);
+          const tree_memory<double> work{out, nodes, residual, sums};
+          const double a =
+              double(verify_tree_recursive(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, work)
+                         .accepted);
+          const double b =
+              double(verify_tree(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, work).accepted);
           down.add(a);
           up.add(b);
           difference.add(b - a);
@@ -157,7 +157,7 @@ void walks() {
           if (depths[i] == shape.size()) continue;
           softmax_row<float> row(q[i]);
           const std::size_t b = shape[depths[i]];
-          const std::size_t children = propose_children(kind, row, end, depths[i] + 1, 0, chooser,
+          const std::size_t children = propose_children(kind, row, {end, depths[i] + 1}, chooser,
                                                         std::span(tokens).subspan(end - 1, b),
                                                         std::span(laws).subspan(end, b), sums);
           for (std::size_t c = 0; c < children; ++c, ++end) {
@@ -181,7 +181,7 @@ void walks() {
         });
         const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1),
                               0};
-        const tree_scratch<float> work{nodes, residual, sums};
+        const tree_memory<float> work{out, nodes, residual, sums};
         const auto fresh = [&] {
           for (std::size_t i = 0; i <= n; ++i) {
             rows[i] = row_type();
@@ -191,12 +191,11 @@ void walks() {
         };
         fresh();
         down.push_back(seconds_of([&] {
-          (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work);
+          (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, work);
         }));
         fresh();
-        walk.push_back(seconds_of([&] {
-          (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work);
-        }));
+        walk.push_back(seconds_of(
+            [&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, work); }));
         const std::vector<bool> which = seen;
         std::vector<softmax_row<float>> of;  // the draft's row that a failed child was drawn from
         for (std::size_t i = 1; i < end; ++i)

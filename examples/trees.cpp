@@ -26,12 +26,12 @@ double accepted(std::size_t children) {
   std::size_t sum = 0;
   for (std::size_t request = 0; request < n; ++request) {
     random_streams random(/*seed=*/42, request);
-    propose_children(proposal::greedy, q, /*first=*/1, /*depth=*/1, /*start=*/0, random, tokens,
+    propose_children(proposal::greedy, q, {.first = 1, .depth = 1, .start = 0}, random, tokens,
                      std::span(laws).subspan(1), scratch);
     emission out[2];
     const draft_tree tree{.tokens = tokens, .parents = parents, .bonus = false};
-    sum += verify_tree(tree, laws, std::span(&q, 1), std::span(&p, 1), lossless{}, random, out,
-                       tree_scratch<float>{nodes, residual, scratch})
+    sum += verify_tree(tree, laws, std::span(&q, 1), std::span(&p, 1), lossless{}, random,
+                       tree_memory<float>{out, nodes, residual, scratch})
                .accepted;
   }
   return double(sum) / double(n);

@@ -262,10 +262,9 @@ TEST_CASE("verifiers call their own functions, with any rows of an engine") {
     const specagg::token_id y = verifier.propose(q_rows[0], 3, 0, chooser, scratch);
     REQUIRE(y != specagg::no_token);
     std::array<specagg::draft_acceptance, 1> acceptances;
-    const auto v =
-        verifier.verify(specagg::draft{{&y, 1}, 3}, q_rows, p_rows, engine::policy{}, chooser,
-                        std::span<specagg::emission>(out), std::span<double>(scratch),
-                        std::span<specagg::draft_acceptance>(acceptances));
+    const auto v = verifier.verify(
+        specagg::draft{.tokens = {&y, 1}, .start = 3, .acceptances = acceptances}, q_rows, p_rows,
+        engine::policy{}, chooser, std::span<specagg::emission>(out), std::span<double>(scratch));
     CHECK(v.why == specagg::status::ok);
     CHECK(v.emitted > 0);
   });
@@ -273,13 +272,13 @@ TEST_CASE("verifiers call their own functions, with any rows of an engine") {
   std::array<specagg::proposal_row<row>, 3> laws{none, none, none};
   std::array<specagg::token_id, 2> tokens;
   const std::array<std::uint32_t, 2> parents{0, 0};
-  REQUIRE(specagg::propose_children(specagg::proposal::greedy, q_rows[0], 1, 1, 3, chooser,
+  REQUIRE(specagg::propose_children(specagg::proposal::greedy, q_rows[0], {1, 1, 3}, chooser,
                                     std::span(tokens), std::span(laws).subspan(1), scratch) == 2);
   std::array<specagg::tree_node, 3> nodes;
   std::array<double, V> residual;
   const auto v = specagg::verify_tree(specagg::draft_tree{tokens, parents, 3}, laws, q_rows, p_rows,
-                                      engine::policy{}, chooser, std::span<specagg::emission>(out),
-                                      specagg::tree_scratch<double>{nodes, residual, scratch});
+                                      engine::policy{}, chooser,
+                                      specagg::tree_memory<double>{out, nodes, residual, scratch});
   CHECK(v.why == specagg::status::ok);
   CHECK(v.emitted > 0);
 }

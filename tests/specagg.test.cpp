@@ -48,7 +48,9 @@ TEST_CASE(
     return j % 2 ? processed_row<float>(other, how) : processed_row<float>(logits);
   });
   const auto with = [&](const auto& verifier, const auto& policy) {
-    emitted += verifier.verify({.tokens = drafted}, q, p, policy, random, out, scratch, acceptances)
+    emitted += verifier
+                   .verify({.tokens = drafted, .acceptances = acceptances}, q, p, policy, random,
+                           out, scratch)
                    .emitted;
   };
   const auto with_all = [&](const auto& verifier) {

@@ -72,10 +72,10 @@ void measure(result& to, const Policy& policy, std::span<const float> q, std::sp
   const std::vector<token_id> drafted{draw_draft(row(q), start, 0, random, scratch)};
   std::vector<emission> out(2);
   std::vector<draft_acceptance> acceptance(1);
-  const auto v = verify_token(draft{.tokens = drafted, .start = start, .bonus = false},
-                              rows_of(1, [&](std::size_t) { return row(q); }),
-                              rows_of(1, [&](std::size_t) { return row(p); }), policy, random, out,
-                              scratch, acceptance);
+  const auto v = verify_token(
+      draft{.tokens = drafted, .start = start, .bonus = false, .acceptances = acceptance},
+      rows_of(1, [&](std::size_t) { return row(q); }),
+      rows_of(1, [&](std::size_t) { return row(p); }), policy, random, out, scratch);
   check(v.why, to.policy);
   to.kept += double(v.accepted);
   to.overlap += acceptance[0].of_row;

@@ -15,14 +15,14 @@
 // The functions, each explained at its declaration. q_rows and p_rows are lists of rows, such as
 // rows_of_logits(logits, V, sampling); chooser is random_streams(seed, request):
 //   token_id draw_draft(row, start, j, chooser, scratch)                        verify/verify.hpp
-//   verdict verify_token(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//   verdict verify_token(drafted, q_rows, p_rows, policy, chooser, out, scratch)
 //                                                                               verify/token.hpp
-//   verdict verify_block(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//   verdict verify_block(drafted, q_rows, p_rows, policy, chooser, out, scratch)
 //                                                                               verify/block.hpp
-//   verdict verify_match(drafted, q_rows, p_rows, policy, chooser, out, scratch, acceptances)
+//   verdict verify_match(drafted, q_rows, p_rows, policy, chooser, out, scratch)
 //                                                                               verify/match.hpp
 //   verdict verify_coupled(coupled, q_rows, p_rows, policy, noise, out)         verify/coupled.hpp
-//   tree_verdict verify_tree(tree, laws, q_rows, p_rows, policy, chooser, out, work)
+//   tree_verdict verify_tree(tree, laws, q_rows, p_rows, policy, chooser, work)
 //                                                                               verify/tree.hpp
 //   void verify_batch(request, verdicts, scratch, verifier, pool)               verify/batch.hpp
 //   emission sample_residual(q, p, policy, u, scratch)                          kernels.hpp

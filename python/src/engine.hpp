@@ -71,8 +71,7 @@ struct request {
   engine::edits edits;
   std::uint64_t seed = 0, id = 0;
   std::span<specagg::emission> out;  // one more than drafted
-  std::span<specagg::draft_acceptance> acceptances;
-  std::span<double> scratch;  // verify_scratch(V, gamma)
+  std::span<double> scratch;         // verify_scratch(V, gamma)
 };
 
 // One row, from which token `step` of the round that begins at `start` is drawn.

@@ -648,11 +648,12 @@ verified verify(const verify_arguments& a) {
       r.seed = numbers.seed[i];
       r.id = numbers.id(i);
       r.out = std::span(out).subspan(i * (padded + 1), size[i] + 1);
-      if (a.acceptances) r.acceptances = std::span(acceptances).subspan(i * padded, size[i]);
+      if (a.acceptances)
+        r.drafted.acceptances = std::span(acceptances).subspan(i * padded, size[i]);
       r.scratch = std::span(scratch).subspan(i * part, part);
       specagg::verdict v;
       specagg_python_verify(&r, engine::verifier(a.verifier), &v);
-      result.keep(i, v, r.out, r.acceptances.first(a.acceptances ? r.drafted.size() : 0));
+      result.keep(i, v, r.out, r.drafted.acceptances.first(a.acceptances ? r.drafted.size() : 0));
     });
   }
   return result;

@@ -57,10 +57,10 @@ tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) 
         all.count, [&](std::size_t j) { return row_at<Any>(all, j, r.vocabulary, no_token); });
   };
   random_streams chooser(r.seed, r.id);
-  const tree_scratch<T> work{nodes, residual, r.scratch};
+  const tree_memory<T> work{r.out, nodes, residual, r.scratch};
   const auto with = [&](const auto& verifier) {
     return with_policy(r.policy, [&](const auto& policy) {
-      return verifier.verify(tree, laws, rows(r.q), rows(r.p), policy, chooser, r.out, work);
+      return verifier.verify(tree, laws, rows(r.q), rows(r.p), policy, chooser, work);
     });
   };
   const tree_verdict v = r.recursive ? with(recursive_rejection{}) : with(traversal{});

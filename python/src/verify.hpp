@@ -22,7 +22,7 @@ template <class Verifier, class Policy, class QRows, class PRows>
 verdict verify_rows(const engine::request& r, const Verifier& verifier, const Policy& policy,
                     const QRows& q, const PRows& p) {
   random_streams chooser(r.seed, r.id);
-  return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch, r.acceptances);
+  return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch);
 }
 
 // Rows of any kind with one value type.

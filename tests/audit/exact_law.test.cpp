@@ -29,7 +29,9 @@ double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify,
       const grid_round<double> exact{i};
       return target_law(policy, exact.q(prefix), exact.p(prefix));
     };
-    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, law, reused).error);
+    const round_error e = worst_error_of_round(policy, gamma, q, p, verify, law);
+    worst = std::max(worst, e.error);
+    if (reused) *reused += e.reused;
   }
   if (pairs) *pairs += grid_round<T>::rounds();
   return worst;

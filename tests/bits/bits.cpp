@@ -308,9 +308,10 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   std::array<specagg::emission, 5> out;
   std::array<specagg::draft_acceptance, 4> acceptances;
   const std::span<specagg::draft_acceptance> wanted(acceptances.data(), start % 2 ? gamma : 0);
-  const specagg::draft drafted{std::span(tokens).first(gamma), start};
+  const specagg::draft drafted{
+      .tokens = std::span(tokens).first(gamma), .start = start, .acceptances = wanted};
   const auto verdict =
-      specagg::verify_token(drafted, make_q, make_p, policy, chooser, out, scratch, wanted);
+      specagg::verify_token(drafted, make_q, make_p, policy, chooser, out, scratch);
   add_verdict(h, verdict, out,
               wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
 }

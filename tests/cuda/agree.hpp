@@ -268,12 +268,14 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
     const auto p_rows = rows_of(e.target_rows[r].count, [&](std::size_t j) {
       return e.row(copies.emplace_back(e.target_copy(r, j)), r);
     });
-    const specagg::draft drafted{std::span(e.tokens).subspan(r * s.most, s.most), e.start[r],
-                                 e.size.end_of_text};
+    const specagg::draft drafted{.tokens = std::span(e.tokens).subspan(r * s.most, s.most),
+                                 .start = e.start[r],
+                                 .end_of_text = e.size.end_of_text,
+                                 .acceptances = o};
     random_streams chooser(e.seed[r], e.request[r]);
     const verdict v = cpu_verifier(e.seed[r], e.request[r])
                           .verify(drafted, q_rows, p_rows, policies[r], chooser, std::span(out),
-                                  std::span(scratch), std::span(o));
+                                  std::span(scratch));
     INFO("seed " << seed << ", request " << r << " of " << s.requests << ", V " << s.vocabulary
                  << ", room for " << s.most << ", drafted " << drafted.size() << ", temperature "
                  << e.temperature[r]);

@@ -114,7 +114,7 @@ struct forest {
       auto q = row(draft, r, n);
       std::vector<proposal_row<processed_row<S>>> laws(b);
       const std::size_t children = propose_children(
-          propose, q, end, depth[n] + 1, start[r], chooser,
+          propose, q, {end, depth[n] + 1, start[r]}, chooser,
           std::span(tokens).subspan(r * most + end - 1, b), std::span(laws), scratch);
       for (std::size_t c = 0; c < children; ++c) {
         parents[r * most + end - 1 + c] = std::uint32_t(n);
@@ -196,7 +196,7 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
           tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
           rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
           rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
-          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, residual, sums});
+          policies[r], chooser, tree_memory<float>{out, nodes, residual, sums});
     INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", "
                  << tree.size() << " of " << f.most << " nodes, " << f.levels
                  << " levels, temperature " << f.temperature);

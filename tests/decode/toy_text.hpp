@@ -164,11 +164,10 @@ struct enumerated_coupled {
   }
   template <class Q, class P, class Policy, class C>
   specagg::verdict verify(const specagg::draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,
-                          C& chooser, std::span<specagg::emission> out, std::span<double>,
-                          std::span<specagg::draft_acceptance> acceptances) const {
+                          C& chooser, std::span<specagg::emission> out, std::span<double>) const {
     specagg::verdict result;
     const std::size_t g = drafted.size();
-    for (specagg::draft_acceptance& a : acceptances) a = {};
+    for (specagg::draft_acceptance& a : drafted.acceptances) a = {};
     for (std::size_t j = 0; j < g || (j == g && !drafted.ends_text(g)); ++j) {
       specagg::token_id x = specagg::no_token;
       result.why = specagg::detail::with_law<specagg::detail::draft_row::if_read>(
@@ -183,7 +182,7 @@ struct enumerated_coupled {
       out[result.emitted++] = {
           .token = x, .from = kept ? specagg::origin::accepted : specagg::origin::residual};
       if (!kept) break;
-      if (!acceptances.empty()) acceptances[result.accepted] = {1, 1};
+      if (!drafted.acceptances.empty()) drafted.acceptances[result.accepted] = {1, 1};
       ++result.accepted;
     }
     return result;

@@ -25,7 +25,7 @@ children propose(proposal kind, R row, std::size_t b, C& chooser) {
   std::vector<proposal_row<R>> laws(b);
   std::vector<double> scratch(verify_scratch(row.size()));
   const std::size_t n =
-      propose_children(kind, row, 1, 1, 0, chooser, std::span(c.tokens), std::span(laws), scratch);
+      propose_children(kind, row, {}, chooser, std::span(c.tokens), std::span(laws), scratch);
   REQUIRE(n <= b);
   c.tokens.resize(n);
   for (std::size_t i = 0; i < n; ++i) {

@@ -77,12 +77,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<float> residual(n * V - (n > 0 ? less : 0));
   std::vector<double> sums(verify_scratch(V + 1) - (memory % 16 == 7 ? 2 : 0));
   std::vector<emission> out(n + 1 - (memory % 16 == 8));
-  const tree_scratch<float> work{nodes, residual, sums};
+  const tree_memory<float> work{out, nodes, residual, sums};
   const auto check = [&](const auto& policy, bool only_p) {
     random_streams chooser(seed);
-    const tree_verdict v =
-        kind & 16 ? verify_tree(tree, mixed, q, p, policy, chooser, out, work)
-                  : verify_tree_recursive(tree, mixed, q, p, policy, chooser, out, work);
+    const tree_verdict v = kind & 16
+                               ? verify_tree(tree, mixed, q, p, policy, chooser, work)
+                               : verify_tree_recursive(tree, mixed, q, p, policy, chooser, work);
     require(v.node <= n && v.accepted <= v.emitted && v.emitted <= v.accepted + 1 &&
             v.emitted <= out.size());
     require(v.why != status::ok || v.emitted > v.accepted || !tree.bonus ||

@@ -23,6 +23,5 @@ struct task {
   specagg::draft_tree tree;
   specagg::sampling how;
   std::span<specagg::emission> emitted, emitted_of_tree;
-  std::span<specagg::draft_acceptance> acceptances;
   std::span<specagg::tree_node> nodes;  // one more than the tree has
 };

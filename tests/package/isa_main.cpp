@@ -27,12 +27,11 @@ int main() {
     std::array<emission, 4> out, out_of_tree;
     std::array<draft_acceptance, 3> acceptances;
     std::array<tree_node, 4> visited;
-    const part p = run({.chain = {.tokens = drafted, .start = 5},
+    const part p = run({.chain = {.tokens = drafted, .start = 5, .acceptances = acceptances},
                         .tree = {.tokens = nodes, .parents = parents, .start = 5},
                         .how = {.temperature = 4, .top_p = 0.999},
                         .emitted = out,
                         .emitted_of_tree = out_of_tree,
-                        .acceptances = acceptances,
                         .nodes = visited},
                        {});
     std::array<std::uint64_t, 40> bits = {};

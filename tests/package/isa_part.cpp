@@ -27,9 +27,9 @@ part PART(const task& t, plain_data) {
   std::vector<float> residual(4 * size);
   part result{SPECAGG_STRING(SPECAGG_ISA), specagg::isa(), {}, {}};
   result.of_chain = specagg::verify_token(t.chain, rows(q), rows(p), specagg::token_v3{0.3},
-                                          chooser, t.emitted, scratch, t.acceptances);
-  result.of_tree = specagg::verify_tree(t.tree, rows(q), rows(q), rows(p), specagg::lossless{},
-                                        chooser, t.emitted_of_tree,
-                                        specagg::tree_scratch<float>{t.nodes, residual, scratch});
+                                          chooser, t.emitted, scratch);
+  result.of_tree = specagg::verify_tree(
+      t.tree, rows(q), rows(q), rows(p), specagg::lossless{}, chooser,
+      specagg::tree_memory<float>{t.emitted_of_tree, t.nodes, residual, scratch});
   return result;
 }

@@ -52,7 +52,7 @@ std::vector<seen> by_every_verifier(const Policy& policy, std::uint64_t seed, st
     }
     seen s{{}, std::vector<emission>(4)};
     s.v = verifier.verify(draft{y, 0}, q_row, p_row, policy, chooser, std::span(s.out),
-                          std::span(scratch), std::span<draft_acceptance>());
+                          std::span(scratch));
     return s;
   };
   std::vector<seen> all;

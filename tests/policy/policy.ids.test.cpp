@@ -142,7 +142,7 @@ TEST_CASE("a tree of drafts towards a policy that reads ids emits only what the 
       y[i - 1] = draw_node(dense_row<double>(q), start, i, 1, chooser, scratch);
     const tree_verdict v =
         verify_tree(draft_tree{y, parents, start, no_token, false}, rows, rows, target, policy,
-                    chooser, out, tree_scratch<double>{nodes, residual, scratch});
+                    chooser, tree_memory<double>{out, nodes, residual, scratch});
     REQUIRE(v.emitted > 0);
     ++seen[std::size_t(out[0].token)];
   }

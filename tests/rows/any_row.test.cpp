@@ -51,9 +51,9 @@ TEST_CASE(
       const auto q_rows = rows_of(2, [&](std::size_t) { return q; });
       const auto p_rows =
           rows_of(2, [&](std::size_t) { return processed_row<float>(p, {.temperature = 0.8}); });
-      const verdict v =
-          verifier.verify(draft{std::span(&drawn, 1), 4}, q_rows, p_rows, policy, chooser,
-                          std::span(out), std::span(scratch), std::span(acceptances));
+      const verdict v = verifier.verify(
+          draft{.tokens = std::span(&drawn, 1), .start = 4, .acceptances = acceptances}, q_rows,
+          p_rows, policy, chooser, std::span(out), std::span(scratch));
       return std::tuple(v.accepted, v.emitted, v.why, acceptances[0].of_row,
                         acceptances[0].of_token);
     };

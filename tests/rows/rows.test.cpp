@@ -20,10 +20,11 @@ using row_list = std::vector<std::array<double, 3>>;
 row_list certain(std::size_t count) { return row_list(count, {0, 1, 0}); }
 
 const auto token = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out,
-                      auto... acceptances) {
+                      std::span<draft_acceptance> acceptances = {}) {
   std::array<double, 1> scratch;
   random_streams chooser(1);
-  return verify_token({drafted}, q, p, policy, chooser, out, scratch, acceptances...);
+  return verify_token({.tokens = drafted, .acceptances = acceptances}, q, p, policy, chooser, out,
+                      scratch);
 };
 const auto block = [](const auto& q, const auto& p, const auto& policy, std::span<emission> out) {
   std::array<double, verify_scratch(3, drafts)> scratch;
@@ -45,13 +46,13 @@ verdict by_tree(const row_list& q, const row_list& p, const auto& policy, std::s
   std::array<tree_node, drafts + 1> nodes;
   std::array<double, 3 * drafts> residual;
   std::array<double, 1> sums;
-  const tree_scratch<double> work{nodes, residual, sums};
+  const tree_memory<double> work{out, nodes, residual, sums};
   random_streams chooser(1);
   if constexpr (Traversal)
-    return verify_tree({drafted, parents}, certain(drafts + 1), q, p, policy, chooser, out, work);
+    return verify_tree({drafted, parents}, certain(drafts + 1), q, p, policy, chooser, work);
   else
     return verify_tree_recursive({drafted, parents}, certain(drafts + 1), q, p, policy, chooser,
-                                 out, work);
+                                 work);
 }
 const auto traversed = [](auto&&... a) { return by_tree<true>(a...); };
 const auto recursive = [](auto&&... a) { return by_tree<false>(a...); };
@@ -163,13 +164,13 @@ TEST_CASE(
       std::array<double, 3 * drafts> residual;
       std::array<double, 1> sums;
       std::array<emission, drafts + 1> out;
-      const tree_scratch<double> work{nodes, residual, sums};
+      const tree_memory<double> work{out, nodes, residual, sums};
       random_streams chooser(1);
       const auto rows = certain(drafts + 1), laws = certain(n);
       const draft_tree tree{drafted, parents};
       const tree_verdict v =
-          whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, out, work)
-                : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, out, work);
+          whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, work)
+                : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, work);
       CHECK(v.why == status::ok);
       CHECK(v.accepted == n - 1);
       CHECK(v.emitted == n);
@@ -191,11 +192,11 @@ TEST_CASE(
       std::vector<token_id> y;
       for (const std::size_t i : {1u, 2u})
         y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
-      const tree_scratch<double> work{nodes, residual, sums};
+      const tree_memory<double> work{out, nodes, residual, sums};
       const draft_tree tree{y, siblings};
       const auto v =
-          whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work)
-                : verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work);
+          whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, work)
+                : verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, work);
       REQUIRE(v.emitted > 0);
       counts[std::size_t(out[0].token)] += 1;
     }

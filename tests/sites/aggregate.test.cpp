@@ -60,7 +60,14 @@ std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const
       },
       reused);
 }
-const auto library = [](auto&&... arguments) { return aggregate(arguments...); };
+const auto with_gamma = [](double gamma_l) {
+  return [=](std::uint32_t t, token_id x_l, const auto& p_l, token_id x_r, const auto& p_r,
+             const site_weights& eta, auto& site_l, auto& site_r, std::span<double> scratch) {
+    return aggregate(t, site_draft{x_l, p_l, site_l}, site_draft{x_r, p_r, site_r}, eta, scratch,
+                     gamma_l);
+  };
+};
+const auto library = with_gamma(0.5);
 
 struct errors {
   double law = 0, acceptance = 0;
@@ -100,10 +107,7 @@ TEST_CASE(
           const auto w = weights_of(eta);
           const auto pi = target_law(w.law(), p_l, p_r);
           double x[3] = {}, kept_l = 0, kept_r = 0, together = 0;
-          const auto with_gamma = [&](auto&&... arguments) {
-            return aggregate(arguments..., gamma_l);
-          };
-          for (const auto& [o, probability] : law_of(p_l, p_r, w, with_gamma)) {
+          for (const auto& [o, probability] : law_of(p_l, p_r, w, with_gamma(gamma_l))) {
             const auto [token, l, r] = o;
             REQUIRE(token >= 0);
             x[token] += probability;
@@ -242,7 +246,7 @@ TEST_CASE(
       const moment m{stream::draft, t, 0};
       const token_id x_l = draw(dense_row<double>(p_l).normalise(), m, site_l, scratch),
                      x_r = draw(dense_row<double>(p_r).normalise(), m, site_r, scratch);
-      kept += aggregate(t, x_l, p_l, x_r, p_r, weights_of(0.5), site_l, site_r, scratch).accepted_l;
+      kept += library(t, x_l, p_l, x_r, p_r, weights_of(0.5), site_l, site_r, scratch).accepted_l;
     }
     return std::vector{kept, n - kept};
   };
@@ -293,8 +297,8 @@ TEST_CASE(
         };
         fill(model_l, of_l, site_l);
         fill(model_r, of_r, site_r);
-        const auto a = aggregate(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0],
-                                 row(model_r, text), weights(text), site_l, site_r, scratch);
+        const auto a = library(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0],
+                               row(model_r, text), weights(text), site_l, site_r, scratch);
         REQUIRE(a.why == status::ok);
         text.push_back(a.token);
         a.accepted_l ? void(of_l.erase(of_l.begin())) : of_l.clear();
@@ -533,7 +537,7 @@ TEST_CASE(
   const auto run = [&](token_id x_l, const auto& l, token_id x_r, const auto& r, site_weights w) {
     return exact_law([&](exhaustive_chooser& tree) {
       at_site site_l{tree, 0}, site_r{tree, 1};
-      const auto g = aggregate(1, x_l, l, x_r, r, w, site_l, site_r, scratch);
+      const auto g = library(1, x_l, l, x_r, r, w, site_l, site_r, scratch);
       return std::tuple(g.why, g.token, g.accepted_l, g.accepted_r);
     });
   };

@@ -676,8 +676,8 @@ TEST_CASE("no half and no aggregation allocates") {
     while (can_draft(device) && draft_shared(device, q, noise) == status::ok) continue;
     const downlink c =
         verify_shared(shared_uplink{coupled_draft{device.up.drafted}}, p_rows, noise, server);
-    const aggregation g =
-        aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, server.scratch);
+    const aggregation g = aggregate(1, site_draft{0, q, chooser}, site_draft{1, p, other},
+                                    weigh_sites(0, 0.5), server.scratch);
     const bool made = allocations != before;
     CHECK_FALSE(made);
     CHECK(a.why == status::ok);

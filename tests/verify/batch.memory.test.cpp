@@ -54,8 +54,8 @@ std::vector<double> round_over(std::uint64_t seed, const Verifier& verifier, dou
   soil();
   std::vector<emission> out(most + 1);
   std::vector<draft_acceptance> acceptances(most);
-  const verdict v = verifier.verify(draft{.tokens = tokens}, q, p, token_v3{0.3}, chooser, out,
-                                    scratch, std::span<draft_acceptance>(acceptances));
+  const verdict v = verifier.verify(draft{.tokens = tokens, .acceptances = acceptances}, q, p,
+                                    token_v3{0.3}, chooser, out, scratch);
   seen.insert(seen.end(), {double(v.accepted), double(v.emitted), double(v.why)});
   for (std::size_t i = 0; i < v.emitted; ++i)
     seen.insert(seen.end(), {double(out[i].token), out[i].log_pi});
@@ -94,7 +94,7 @@ TEST_CASE("the scratch of a tree keeps nothing, and its residual weights neither
     std::fill(scratch.begin(), scratch.end(), before);
     const tree_verdict v =
         verifier.verify(draft_tree{.tokens = tokens, .parents = parents}, laws, q, p, lossless{},
-                        chooser, std::span(out), tree_scratch<float>{nodes, residual, scratch});
+                        chooser, tree_memory<float>{out, nodes, residual, scratch});
     REQUIRE(v.why == status::ok);
     std::vector<double> seen{double(v.accepted), double(v.node)};
     for (std::size_t i = 0; i < v.emitted; ++i)

@@ -144,15 +144,15 @@ TEST_CASE(
     std::vector<emission> out(r.gamma + 1), due_out(r.gamma + 1);
     std::vector<draft_acceptance> acceptances(r.gamma), due_acceptances(r.gamma);
     std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
-    const draft drafted{.tokens = std::span(r.drafted).subspan(i * r.gamma, r.gamma),
-                        .start = r.start(i)};
+    draft drafted{.tokens = std::span(r.drafted).subspan(i * r.gamma, r.gamma),
+                  .start = r.start(i),
+                  .acceptances = due_acceptances};
     const auto q = rows_of(r.gamma + 1, [&](std::size_t j) { return r.q_row(i, j); });
     const auto p = rows_of(r.gamma + 1, [&](std::size_t j) { return r.p_row(i, j); });
     random_streams random(1, i);
-    const verdict due =
-        verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch, due_acceptances);
-    const verification one{
-        drafted, q, p, token_v3{0.3}, random, std::span(out), std::span(acceptances)};
+    const verdict due = verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch);
+    drafted.acceptances = acceptances;
+    const verification one{drafted, q, p, token_v3{0.3}, random, std::span(out)};
     const verdict v = verify(one, match_verifier(), scratch);
     CHECK(v.accepted == due.accepted);
     CHECK(v.emitted == due.emitted);
@@ -258,9 +258,10 @@ struct tree_outcome {
         rows_of(tokens.size() + 1, [&r, i](std::size_t n) { return r.row(i, n); }),
         ensemble{0.3},
         random_streams(2, i),
-        std::span(out).subspan(i * (most + 1), most + 1),
-        std::span(nodes).subspan(i * (most + 1), most + 1),
-        std::span(residual).subspan(i * (most + 1) * V, (most + 1) * V)};
+        tree_memory<float>{std::span(out).subspan(i * (most + 1), most + 1),
+                           std::span(nodes).subspan(i * (most + 1), most + 1),
+                           std::span(residual).subspan(i * (most + 1) * V, (most + 1) * V),
+                           {}}};
   }
   bool operator==(const tree_outcome& o) const {
     for (std::size_t i = 0; i < verdicts.size(); ++i) {

@@ -26,8 +26,8 @@ seen verified(const std::vector<token_id>& y, const P& target = p, std::uint64_t
   seen r{std::vector<emission>(y.size() + 1), std::vector<draft_acceptance>(y.size()), {}};
   std::vector<double> scratch(verify_scratch(3, y.size()));
   random_streams chooser(seed);
-  r.v = verify_match({y}, std::vector(y.size() + 1, q), std::vector(y.size() + 1, target),
-                     lossless{}, chooser, r.out, scratch, r.acceptances);
+  r.v = verify_match({.tokens = y, .acceptances = r.acceptances}, std::vector(y.size() + 1, q),
+                     std::vector(y.size() + 1, target), lossless{}, chooser, r.out, scratch);
   return r;
 }
 

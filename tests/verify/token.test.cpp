@@ -254,11 +254,10 @@ TEST_CASE(
   std::vector<draft_acceptance> acceptances(2);
   random_streams chooser(0);
   for (const auto verify : {0, 1, 2}) {
-    const draft d{.tokens = y};
-    const verdict v =
-        verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
-        : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
-                      : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances);
+    const draft d{.tokens = y, .acceptances = acceptances};
+    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch)
+                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch)
+                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch);
     CHECK(v.emitted == 1);
     CHECK(acceptances[0].of_row == Approx(0.5).epsilon(0.01));
     CHECK((acceptances[1].of_row == 0 && acceptances[1].of_token == 0));
@@ -427,8 +426,8 @@ TEST_CASE("acceptances are sum min(q, pi) at every drafted position, reached or 
   std::vector<double> scratch(1);
   std::vector<draft_acceptance> acceptances(3);
   scripted chooser{.u = 0.9};
-  const auto v = verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out,
-                              scratch, acceptances);
+  const auto v = verify_token({.tokens = y, .acceptances = acceptances}, std::vector(4, q),
+                              std::vector(4, p), lossless{}, chooser, out, scratch);
   CHECK(v.emitted == 1);
   for (const auto& o : acceptances) CHECK(o.of_row == Approx(0.625).epsilon(1e-15));
   CHECK(acceptances[0].of_token == 0.25);
@@ -452,8 +451,8 @@ TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense
     draft_acceptance o[1];
     std::vector<double> scratch(verify_scratch(size));
     const random_streams chooser(1);
-    (void)verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p},
-                       lossless{}, chooser, out, scratch, o);
+    (void)verify_token(draft{.tokens = std::span(&y, 1), .acceptances = o}, std::vector{row},
+                       std::vector{p, p}, lossless{}, chooser, out, scratch);
     return o[0].of_row;
   };
   const double sparse = overlap_of(sparse_row<float>(ids, few, size), 7),
@@ -504,8 +503,9 @@ TEST_CASE("verification allocates nothing") {
   const auto row = rows_of(4, [&](std::size_t) -> const std::vector<float>& { return q; });
   const auto logits = rows_of(4, [&](std::size_t) { return l; });
   const std::size_t before = allocations;
-  (void)verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, acceptances);
-  (void)verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);
+  const draft drafted{.tokens = y, .acceptances = acceptances};
+  (void)verify_token(drafted, row, row, token_v3{0.2}, chooser, out, scratch);
+  (void)verify_token(drafted, logits, logits, lossy{0.2}, chooser, out, scratch);
   CHECK(allocations == before);
 }
 TEST_CASE("renaming the tokens renames the law. A token of no mass changes nothing") {

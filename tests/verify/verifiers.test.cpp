@@ -48,8 +48,8 @@ outcome outcome_of(instance& x, Verify&& verify) {
   std::vector<emission> out(drafted + 1);
   std::vector<draft_acceptance> acceptances(drafted);
   random_streams chooser(x.seed);
-  const verdict v = verify(draft{x.y}, x.q, x.p, lossless{}, chooser, std::span(out),
-                           std::span(x.scratch), std::span(acceptances));
+  const verdict v = verify(draft{.tokens = x.y, .acceptances = acceptances}, x.q, x.p, lossless{},
+                           chooser, std::span(out), std::span(x.scratch));
   REQUIRE(v.why == status::ok);
   outcome o;
   for (std::size_t i = 0; i < v.emitted; ++i) o.tokens.push_back(out[i].token);
@@ -89,8 +89,8 @@ TEST_CASE("a verifier that says that it reads no rows of the draft gets by witho
       std::vector<draft_acceptance> o(acceptances ? drafted : 0);
       random_streams chooser(5);
       std::vector<std::vector<double>> none;
-      return verifier.verify(draft{x.y}, none, x.p, lossless{}, chooser, std::span(out),
-                             std::span(x.scratch), std::span(o));
+      return verifier.verify(draft{.tokens = x.y, .acceptances = o}, none, x.p, lossless{}, chooser,
+                             std::span(out), std::span(x.scratch));
     };
     for (const bool acceptances : {false, true})
       if (!type::reads_draft_rows(acceptances)) {

@@ -139,9 +139,9 @@ TEST_CASE("the verdict of every verifier names the token that ended the text, of
         const std::array laws{r.q[0], r.q[0], r.q[0], r.q[1]};
         std::array<tree_node, 4> nodes;
         std::array<double, 2 * ended_round::V> residual;
-        const tree_scratch<double> work{nodes, residual, r.scratch};
+        const tree_memory<double> work{r.out, nodes, residual, r.scratch};
         const tree_verdict v = verifier.verify(draft_tree{r.y, parents, 0, ends}, laws, r.q, r.p,
-                                               lossless(), r.chooser, r.out, work);
+                                               lossless(), r.chooser, work);
         seen.see(v, ends, r.out);
       }
       CHECK(seen.all());

@@ -53,7 +53,7 @@ double optimum_of_level(proposal kind, std::size_t b, const numbers& q, const nu
     std::vector<proposal_row<dense_row<double>>> laws(b);
     numbers scratch(verify_scratch(q.size()));
     dense_row<double> row(q);
-    const std::size_t n = propose_children(kind, row, 1, 1, 0, chooser, std::span(tokens),
+    const std::size_t n = propose_children(kind, row, {}, chooser, std::span(tokens),
                                            std::span(laws), std::span(scratch));
     std::size_t set = 0;
     for (std::size_t i = 0; i < n; ++i) set |= std::size_t(1) << tokens[i];
@@ -88,21 +88,15 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   const auto same_q = [&](const std::vector<token_id>&) { return q; };
   const auto same_p = [&](const std::vector<token_id>&) { return p; };
   const auto promised = [&](const std::vector<token_id>&) { return pi; };
-  struct verdict_of {
-    double accepted = 0, error = 0;
-  };
   const auto verified = [&](auto verify) {
-    verdict_of r;
-    const round_error e = worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised,
-                                              nullptr, &r.accepted);
+    round_error e = worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised);
     if (e.why != status::ok) throw error("law", "--q, --p", std::string(name(e.why)));
-    r.error = e.error;
-    return r;
+    return e;
   };
   progress bar("enumerating");
-  const verdict_of up = verified([](auto&&... a) { return verify_tree(a...); });
+  const round_error up = verified([](auto&&... a) { return verify_tree(a...); });
   bar.show(0.5);
-  const verdict_of down = verified([](auto&&... a) { return verify_tree_recursive(a...); });
+  const round_error down = verified([](auto&&... a) { return verify_tree_recursive(a...); });
   bar.clear();
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;

@@ -88,7 +88,8 @@ policy_audit audit_policy(const Policy& policy, const char* name, Verify&& verif
       const auto pi = [&](const std::vector<token_id>& prefix) {
         return target_law(policy, q(prefix), p(prefix));
       };
-      const round_error e = worst_error_of_round(policy, gamma, q, p, verify, pi, &found.reused);
+      const round_error e = worst_error_of_round(policy, gamma, q, p, verify, pi);
+      found.reused += e.reused;
       if (e.error > found.worst.error) {
         found.worst = e;
         found.verifier = name;

@@ -173,6 +173,9 @@ struct [[nodiscard]] round_error {
   std::vector<token_id> prefix;
   token_id token = no_token;
   status why = status::ok;  // if not ok, error is 1, and this is why no token follows `prefix`
+  // of all branches, if the error is not 1:
+  double accepted = 0;     // the expected number of accepted tokens
+  std::size_t reused = 0;  // random numbers that decided twice (exhaustive_chooser)
 };
 
 // The default for `propose`: the drafted token is the token that was drawn.
@@ -241,10 +244,12 @@ template <class Policy, class Draft, class Target, class Verify, class Law,
           class Propose = as_drawn>
 round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model,
                                  Target&& target_model, Verify&& verify, Law&& promised,
-                                 std::size_t* reused = nullptr, Propose propose = {}) {
+                                 Propose propose = {}) {
   // probability that a round's text begins with this
   std::map<std::vector<token_id>, double> reach;
   exhaustive_chooser chooser;
+  std::size_t reused = 0;
+  double accepted = 0;
   do {
     std::vector<token_id> y;
     std::vector<decltype(draft_model(y))> q;
@@ -262,6 +267,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     const verdict v =
         verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
+    accepted += chooser.probability * double(v.accepted);
     std::vector<token_id> text;
     if (v.why == status::ok && v.emitted == 0 && !promised(text).empty())
       return {1, text, no_token, status::ok};
@@ -275,10 +281,14 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     if (v.why != status::ok && !(v.why == status::undefined_target && promised(text).empty()))
       return {1, text, no_token, v.why};
-    if (reused) *reused += chooser.reused;
+    reused += chooser.reused;
   } while (chooser.next());
 
-  return detail::worst_of_texts(reach, policy, gamma, draft_model, target_model, promised);
+  round_error worst =
+      detail::worst_of_texts(reach, policy, gamma, draft_model, target_model, promised);
+  worst.reused = reused;
+  worst.accepted = accepted;
+  return worst;
 }
 
 SPECAGG_END

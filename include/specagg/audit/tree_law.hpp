@@ -45,7 +45,7 @@ struct drafted_tree {
       std::vector<double> scratch(verify_scratch(q[n].size()));
       dense_row<T> row(q[n]);
       const std::size_t children =
-          propose_children(kind, row, first, depths[n] + 1, start, chooser,
+          propose_children(kind, row, {first, depths[n] + 1, start}, chooser,
                            std::span(tokens).last(b), std::span(laws).last(b), scratch);
       tokens.resize(first - 1 + children);
       laws.resize(first + children);
@@ -63,15 +63,14 @@ struct drafted_tree {
 };
 
 // As worst_error_of_round (audit/exact_law.hpp), for trees. verify(tree, laws, q_rows, p_rows,
-// policy, chooser, out, work) is the verifier. expected, if given, gets the expected number of
-// accepted tokens.
+// policy, chooser, work) is the verifier.
 template <class Policy, class Draft, class Target, class Verify, class Law>
 round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_t> shape,
                                 proposal kind, Draft&& draft_model, Target&& target_model,
-                                Verify&& verify, Law&& promised, std::size_t* reused = nullptr,
-                                double* expected = nullptr) {
+                                Verify&& verify, Law&& promised) {
   std::map<std::vector<token_id>, double> reach;
   exhaustive_chooser chooser;
+  std::size_t reused = 0;
   double accepted = 0;
   do {
     using T = std::remove_cvref_t<decltype(draft_model(std::vector<token_id>())[0])>;
@@ -82,7 +81,7 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
     std::vector<T> residual(V * (shape.size() + 1));
     std::vector<double> sums(verify_scratch(V));
     const tree_verdict v = verify(drafts.tree(), drafts.laws, drafts.q, drafts.p, policy, chooser,
-                                  std::span(out), tree_scratch<T>{memory, residual, sums});
+                                  tree_memory<T>{out, memory, residual, sums});
     accepted += chooser.probability * double(v.accepted);
     std::vector<token_id> text;
     if (v.why == status::ok && v.emitted == 0 && !promised(text).empty())
@@ -98,10 +97,13 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
       return {1, text, no_token, status::ok};
     if (v.why != status::ok && !(v.why == status::undefined_target && promised(text).empty()))
       return {1, text, no_token, v.why};
-    if (reused) *reused += chooser.reused;
+    reused += chooser.reused;
   } while (chooser.next());
-  if (expected) *expected = accepted;
-  return detail::worst_of_texts(reach, policy, shape.size(), draft_model, target_model, promised);
+  round_error worst =
+      detail::worst_of_texts(reach, policy, shape.size(), draft_model, target_model, promised);
+  worst.reused = reused;
+  worst.accepted = accepted;
+  return worst;
 }
 
 SPECAGG_END

@@ -166,9 +166,9 @@ struct tree_speculation {
       const row& q = draft_row(n, grows || options.propose == proposal::top ||
                                       (options.propose == proposal::greedy && tokens.size() > 1));
       const auto by_kind = [&](proposal kind, std::size_t count) {
-        return specagg::propose_children(kind, q, end, work.depths[n] + 1, std::uint32_t(start),
-                                         chooser, tokens.first(count), laws.first(count),
-                                         work.scratch);
+        const child_place place{end, work.depths[n] + 1, std::uint32_t(start)};
+        return specagg::propose_children(kind, q, place, chooser, tokens.first(count),
+                                         laws.first(count), work.scratch);
       };
       if constexpr (grows)
         return tree.children_of(n, end, tokens.size(), q, options.sample.temperature > 0, tokens,
@@ -203,9 +203,9 @@ struct tree_speculation {
     const draft_tree drafted{std::span(work.tokens).first(end - 1),
                              std::span(work.parents).first(end - 1), std::uint32_t(start),
                              options.end_of_text};
-    decided = verifier.verify(
-        drafted, work.laws, q_rows, p_rows, policy, chooser, std::span(work.emissions),
-        tree_scratch<typename row::value_type>{work.memory, work.residual, work.scratch});
+    decided = verifier.verify(drafted, work.laws, q_rows, p_rows, policy, chooser,
+                              tree_memory<typename row::value_type>{work.emissions, work.memory,
+                                                                    work.residual, work.scratch});
   }
 
   void commit() {
@@ -251,9 +251,9 @@ struct check_tree_verifier {
   using row = normal_form<processed_row<value_type_of<M>>>;
   static constexpr bool fits =
       requires(const V& verifier, const draft_tree& tree, std::span<row> rows, C& random,
-               const tree_scratch<typename row::value_type>& scratch) {
+               const tree_memory<typename row::value_type>& memory) {
         {
-          verifier.verify(tree, rows, rows, rows, 0, random, std::span<emission>(), scratch)
+          verifier.verify(tree, rows, rows, rows, 0, random, memory)
         } -> std::same_as<tree_verdict>;
       };
   static void say() {

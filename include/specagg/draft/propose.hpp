@@ -43,19 +43,26 @@ struct proposal_rows<any_row<R...>> {
 template <Row R>
 using proposal_row = typename detail::proposal_rows<normal_form<R>>::type;
 
+// Where the children of a node stand in their tree: the number of the first one (the others
+// follow), their depth, and the tree's start (draft_tree).
+struct child_place {
+  std::size_t first = 1;
+  std::uint32_t depth = 1, start = 0;
+};
+
 // Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
 // there are: fewer if q has fewer tokens, 0 if it is invalid. The most likely tokens are those of
 // the row at temperature 1, so there are several at temperature 0, too, where greedy proposals are
 // the top ones. A q that was normalised has its view at temperature 1, or nothing is proposed.
-//   first    the number of the first child in the tree; the others follow
-//   depth    of the children; start, chooser: as in draw_draft
+//   place    of the children in their tree
+//   chooser  as in draw_draft
 //   tokens   written; the laws view them, so they must stay where they are
 //   laws     as many, written
 //   scratch  verify_scratch(V) doubles
 template <Row R, Chooser C>
-std::size_t propose_children(proposal kind, const R& q, std::size_t first, std::uint32_t depth,
-                             std::uint32_t start, C&& chooser, std::span<token_id> tokens,
-                             std::span<proposal_row<R>> laws, std::span<double> scratch) {
+std::size_t propose_children(proposal kind, const R& q, const child_place& place, C&& chooser,
+                             std::span<token_id> tokens, std::span<proposal_row<R>> laws,
+                             std::span<double> scratch) {
   return specagg::with_row(q, [&](const auto& given) -> std::size_t {
     const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
     if (tokens.empty()) return 0;
@@ -66,7 +73,8 @@ std::size_t propose_children(proposal kind, const R& q, std::size_t first, std::
     // Draws child i from the row without other tokens; false if there is nothing left to draw.
     const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
       const auto law = row_without<one>(row, left_out).normalise();
-      tokens[i] = specagg::draw_node(law, start, first + i, depth, chooser, scratch);
+      tokens[i] =
+          specagg::draw_node(law, place.start, place.first + i, place.depth, chooser, scratch);
       if (tokens[i] == no_token) return false;
       laws[i] = law;
       return true;

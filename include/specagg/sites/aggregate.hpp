@@ -160,32 +160,41 @@ struct [[nodiscard]] aggregation {
   status why = status::ok;
 };
 
+// What a site brings: its draft, the row it was drawn from, and the site's chooser.
+template <class Row, class C>
+struct site_draft {
+  token_id token;
+  const Row& row;
+  C& chooser;
+};
+template <class Row, class C>
+site_draft(token_id, const Row&, C&) -> site_draft<Row, C>;
+
 // xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l
 // with probability gamma_l (section 4.2: one half). The other one is not used, so it is not drawn.
 // The token has exactly the law pi, for any dependence between the two drafts.
-//   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the
-//                   site, ...)
-//   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
-//   site_l, site_r  the choosers of the two sites: random_streams(seed, request, 0) and (seed,
-//                   request, 1). With the same numbers on both, the drafts become alike, and the
-//                   acceptance is not the one below
-//   scratch         verify_scratch(V) doubles
+//   l, r     token: drawn by draw(row, {stream::draft, position, 0}, chooser, ...). row: a decoded
+//            row, on both sites. chooser: random_streams(seed, request, 0) of l and (seed, request,
+//            1) of r. With the same numbers on both, the drafts become alike, and the acceptance is
+//            not the one below
+//   scratch  verify_scratch(V) doubles
 // l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token
 // does not depend on which of them aggregates. If a draft is thrown away and its position is
 // drafted again, it may use the same noise again: no decision has used that noise, because a token
 // is verified only after the one before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
-aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
-                      const R& p_r, const site_weights& eta, SiteL& site_l, SiteR& site_r,
+aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
+                      const site_draft<R, SiteR>& r, const site_weights& eta,
                       std::span<double> scratch, double gamma_l = 0.5) {
-  const auto l = specagg::as_row(p_l).normalise();
-  const auto r = specagg::as_row(p_r).normalise();
-  if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
-  const sampled x = site_l.coin({stream::side, position, 0}, gamma_l, 1)
-                        ? specagg::sample(row_pair(l, r), x_l, eta.r, position, site_l, scratch)
-                        : specagg::sample(row_pair(r, l), x_r, eta.l, position, site_r, scratch);
-  return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token,
-          x.why};
+  const auto p_l = specagg::as_row(l.row).normalise();
+  const auto p_r = specagg::as_row(r.row).normalise();
+  if (const status s = detail::have_law(p_l, p_r, eta); s != status::ok) return {.why = s};
+  const sampled x =
+      l.chooser.coin({stream::side, position, 0}, gamma_l, 1)
+          ? specagg::sample(row_pair(p_l, p_r), l.token, eta.r, position, l.chooser, scratch)
+          : specagg::sample(row_pair(p_r, p_l), r.token, eta.l, position, r.chooser, scratch);
+  const bool drawn = x.token != no_token;
+  return {x.token, drawn && x.token == l.token, drawn && x.token == r.token, x.why};
 }
 
 // The same with the Gumbel-max coupling: the token is argmin E / pi, and drafts are drawn by

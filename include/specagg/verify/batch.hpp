@@ -24,16 +24,12 @@ struct verification {
   Policy policy;
   C chooser;
   std::span<emission> out;  // one more than drafted
-  std::span<draft_acceptance> acceptances = {};
 };
 template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, Policy, C>;
-template <class Q, class P, class Policy, class C>
-verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_acceptance>)
-    -> verification<Q, P, Policy, C>;
 
-// The same for a tree of drafts: what verify_tree takes, with memory of its own (tree_scratch's
-// nodes and residual).
+// The same for a tree of drafts: what verify_tree takes, with memory of its own, but for the
+// scratch that verify() is given.
 template <class Laws, class QRows, class PRows, class Policy, class C, class T>
 struct tree_verification {
   using value_type = T;  // of the rows
@@ -45,15 +41,13 @@ struct tree_verification {
   PRows p_rows;
   Policy policy;
   C chooser;
-  std::span<emission> out;  // one more than the tree is deep
-  std::span<tree_node> nodes;
-  std::span<T> residual;
+  tree_memory<T> memory;
 };
 template <class L, class Q, class P, class Policy, class C, class T>
-tree_verification(draft_tree, L, Q, P, Policy, C, std::span<emission>, std::span<tree_node>,
-                  std::span<T>) -> tree_verification<L, Q, P, Policy, C, T>;
+tree_verification(draft_tree, L, Q, P, Policy, C, tree_memory<T>)
+    -> tree_verification<L, Q, P, Policy, C, T>;
 
-// The verdict of one request, whose `out` and `acceptances` are written; a chooser that has a state
+// The verdict of one request, whose `out` and acceptances are written; a chooser that has a state
 // is changed.
 //   verifier   token_verifier, block_verifier, match_verifier, coupled_verifier
 //   scratch    verify_scratch(V, gamma) doubles, gamma the draft's length
@@ -61,16 +55,16 @@ template <class Request, class Verifier>
   requires requires(Request& r) { verification{r}; }
 verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
   return verifier.verify(request.drafted, request.q_rows, request.p_rows, request.policy,
-                         request.chooser, request.out, scratch, request.acceptances);
+                         request.chooser, request.out, scratch);
 }
 // The same of a tree. verifier: traversal, recursive_rejection; scratch: verify_scratch(V) doubles.
 template <class Request, class Verifier>
   requires requires(Request& r) { tree_verification{r}; }
 tree_verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
-  using T = typename std::remove_cvref_t<Request>::value_type;
+  auto memory = request.memory;
+  memory.scratch = scratch;
   return verifier.verify(request.tree, request.laws, request.q_rows, request.p_rows, request.policy,
-                         request.chooser, request.out,
-                         tree_scratch<T>{request.nodes, request.residual, scratch});
+                         request.chooser, memory);
 }
 
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges

@@ -23,12 +23,10 @@ SPECAGG_BEGIN
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
-                                      std::span<double> scratch,
-                                      std::span<draft_acceptance> acceptances = {}) {
+                                      std::span<double> scratch) {
   if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
-      return specagg::verify_block(drafted, q_rows, p_rows, chosen, chooser, out, scratch,
-                                   acceptances);
+      return specagg::verify_block(drafted, q_rows, p_rows, chosen, chooser, out, scratch);
     });
   } else {
     verdict result;
@@ -36,7 +34,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
     using positions = detail::kept_positions<Policy, std::remove_reference_t<QRows>,
                                              std::remove_reference_t<PRows>>;
     const std::size_t kept = positions::memory_of(g);
-    if (!detail::usable(drafted, policy, out, acceptances) || scratch.size() < kept + g + 1) {
+    if (!detail::usable(drafted, policy, out) || scratch.size() < kept + g + 1) {
       result.why = status::invalid_parameter;
       return result;
     }
@@ -52,7 +50,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
         const auto d = detail::examine(rows, pi, drafted.tokens[i]);
         if (d.e.why != status::ok) return d.e.why;
         if (!(d.w < infinity)) return status::undefined_target;
-        if (!acceptances.empty()) acceptances[i] = detail::measure(rows, pi, d);
+        if (!drafted.acceptances.empty()) drafted.acceptances[i] = detail::measure(rows, pi, d);
         const double share = claim[i] * d.w;
         claim[i + 1] = share < d.t ? share / d.t : 1;
         out[i] = d.e;

@@ -134,14 +134,15 @@ token_id race(const R& row, const coupled_noise& noise, std::uint32_t position) 
 }
 
 // Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy
-// reads the draft.
+// reads the draft. Acceptances say what happened: 1 for accepted tokens, 0 from the first rejected
+// one.
 template <class Policy, class QRows, class PRows>
 SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows,
                                         PRows&& p_rows, const Policy& policy,
                                         const coupled_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
   verdict result;
-  if (!detail::usable(drafted, policy, out, {})) {
+  if (!detail::usable(drafted, policy, out)) {
     result.why = status::invalid_parameter;
     return result;
   }
@@ -166,6 +167,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;
     detail::emit(e, drafted.end_of_text, out, result);
     if (!kept) break;
+    if (!drafted.acceptances.empty()) drafted.acceptances[j] = {1, 1};
     ++result.accepted;
   }
   return result;

@@ -14,23 +14,22 @@ SPECAGG_BEGIN
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
-                                      std::span<double> scratch,
-                                      std::span<draft_acceptance> acceptances = {}) {
+                                      std::span<double> scratch) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) {
+  if (!detail::usable(drafted, policy, out)) {
     result.why = status::invalid_parameter;
     return result;
   }
   std::size_t g = drafted.size();
   bool deciding = true;
-  for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
+  for (std::size_t j = 0; j < g && (deciding || !drafted.acceptances.empty()); ++j) {
     const token_id y = drafted.tokens[j];
-    if (!acceptances.empty())
+    if (!drafted.acceptances.empty())
       (void)detail::with_law<detail::draft_row::always>(
           policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
             const draft_acceptance o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }),
                                      detail::examine(rows, pi, y).w};
-            if (o.of_row < infinity && o.of_token < infinity) acceptances[j] = o;
+            if (o.of_row < infinity && o.of_token < infinity) drafted.acceptances[j] = o;
             return status::ok;
           });
     if (!deciding) continue;

@@ -31,11 +31,10 @@ struct raw_logits_verifier : V {
   template <class Q, class P, class Policy, class C>
     requires is_raw_logits<Policy>
   verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows, const Policy& raw, C&& chooser,
-                 std::span<emission> out, std::span<double> scratch,
-                 std::span<draft_acceptance> acceptances = {}) const {
+                 std::span<emission> out, std::span<double> scratch) const {
     using row = processed_row<T>;
     using normalised = normal_form<row>;
-    for (draft_acceptance& o : acceptances) o = {};
+    for (draft_acceptance& o : drafted.acceptances) o = {};
     if (!specagg::valid(raw)) return {.why = status::invalid_parameter};
     // the position of the combination in memory: verifiers use one at a time
     std::size_t made = std::size_t(-1);
@@ -61,7 +60,7 @@ struct raw_logits_verifier : V {
       return pi;
     };
     const auto rows = rows_of(drafted.size() + 1, combine);
-    verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch, acceptances);
+    verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
       const auto p = p_rows[i].normalise();

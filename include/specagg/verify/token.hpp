@@ -20,26 +20,22 @@ SPECAGG_BEGIN
 //                   drafted.bonus is false
 //   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
-//   acceptances     empty, or g elements: written for every drafted position, also after a
-//                   rejection. This costs one pass over the rows of each position. 0 from the
-//                   position where the draft ended early (struct draft)
 // If a target row is invalid, a row of the draft or target is missing, or the law of a position
 // does not exist, nothing is emitted there. The tokens before it remain emitted. Acceptances of
 // positions without rows are 0.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
-                                      std::span<double> scratch,
-                                      std::span<draft_acceptance> acceptances = {}) {
+                                      std::span<double> scratch) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) {
+  if (!detail::usable(drafted, policy, out)) {
     result.why = status::invalid_parameter;
     return result;
   }
   std::size_t g = drafted.size();
   bool deciding = true;  // after a rejection only acceptances are computed
 
-  for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
+  for (std::size_t j = 0; j < g && (deciding || !drafted.acceptances.empty()); ++j) {
     const bool decides = deciding;
     bool bound = false;
     const status s = detail::with_law<detail::draft_row::always>(
@@ -49,7 +45,8 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
           const auto d = detail::examine(rows, pi, drafted.tokens[j]);
           if (!(d.w < infinity)) return status::undefined_target;
           if (d.e.why != status::ok) g = j;  // a token outside the support
-          else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
+          else if (!drafted.acceptances.empty())
+            drafted.acceptances[j] = detail::measure(rows, pi, d);
           if (!decides) return status::ok;
           if (g == j && !drafted.bonus) return d.e.why;
           emission e;

@@ -27,8 +27,8 @@ namespace detail {
 // The checks before a walk; then walk(state) from the root.
 template <class Policy, class Laws, class QRows, class PRows, class T, class Walker, class Walk>
 SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& policy, Laws& laws,
-                                        QRows& q_rows, PRows& p_rows, std::span<emission> out,
-                                        const tree_scratch<T, Walker>& work, Walk&& walk) {
+                                        QRows& q_rows, PRows& p_rows,
+                                        const tree_memory<T, Walker>& work, Walk&& walk) {
   tree_verdict result;
   result.why = status::invalid_parameter;
   if (!specagg::valid(policy) || !is_tree(tree) || work.nodes.size() < tree.size() + 1)
@@ -37,7 +37,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
                                                          p_rows, work,   0};
   state.write([&] { link_tree(tree, work.nodes); });
   const tree_extent size = measure_tree(work.nodes.first(tree.size() + 1));
-  if (out.size() < size.levels + 1) return result;
+  if (work.out.size() < size.levels + 1) return result;
   result.why = status::ok;
   state.residual_rows = size.residual_rows;
   state.enter(0, 1);
@@ -72,8 +72,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 // emission's `why` says missing_row. Where another row that is needed is missing the accepted path
 // remains emitted, and the verdict says missing_row.
 //
-//   out             one emission more than the tree is deep
-//   work            see tree_scratch; after the call its nodes say how each was visited
+//   work            see tree_memory
 // A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is
 // accepted. A chain of drafts is decided as by verify_block, coin for coin. The stored weights are
 // of the rows' type: with floats a law is off by at most 4e-6 in total variation. No recursion and
@@ -81,9 +80,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows,
                                           PRows&& p_rows, const Policy& policy, C&& chooser,
-                                          std::span<emission> out,
-                                          const tree_scratch<T, Walker>& work) {
-  return detail::walk_tree(tree, policy, laws, q_rows, p_rows, out, work,
+                                          const tree_memory<T, Walker>& work) {
+  return detail::walk_tree(tree, policy, laws, q_rows, p_rows, work,
                            [&](auto& state, tree_verdict& result) {
                              std::size_t n = 0;
                              for (;;) {
@@ -93,9 +91,9 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
                                  const double claim = left < drawn ? left / drawn : 1;
                                  // The type is named for nvcc, which takes no designated
                                  // initialisers in an assignment.
-                                 out[here.depth] = emission{.token = state.token(c),
-                                                            .log_pi = state.node(c).log_pi,
-                                                            .log_p = state.node(c).log_p};
+                                 work.out[here.depth] = emission{.token = state.token(c),
+                                                                 .log_pi = state.node(c).log_pi,
+                                                                 .log_p = state.node(c).log_p};
                                  state.write([&] { state.node(c).claim = claim; });
                                  if (claim > 0) {
                                    state.enter(c, claim);
@@ -107,7 +105,7 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
                                const moment m{stream::coin, tree.start + here.depth - 1, tree.start,
                                               draft_tree::branch(n, here.depth)};
                                if (n == 0 || chooser.coin(m, here.accepted, 1))
-                                 return state.finish(n, chooser, out, result);
+                                 return state.finish(n, chooser, result);
                                const std::size_t parent = tree.parents[n - 1];
                                if (const status s = state.settle(parent, n); s != status::ok)
                                  return void(result.why = s);
@@ -125,17 +123,16 @@ template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
                                                     QRows&& q_rows, PRows&& p_rows,
                                                     const Policy& policy, C&& chooser,
-                                                    std::span<emission> out,
-                                                    const tree_scratch<T, Walker>& work) {
+                                                    const tree_memory<T, Walker>& work) {
   return detail::walk_tree(
-      tree, policy, laws, q_rows, p_rows, out, work, [&](auto& state, tree_verdict& result) {
+      tree, policy, laws, q_rows, p_rows, work, [&](auto& state, tree_verdict& result) {
         std::size_t n = 0;
         double left = 0, drawn = 1;
         while (const std::size_t c = state.next_child(n, left, drawn)) {
           const std::uint32_t depth = state.node(c).depth;
-          out[depth - 1] = emission{.token = state.token(c),
-                                    .log_pi = state.node(c).log_pi,
-                                    .log_p = state.node(c).log_p};
+          work.out[depth - 1] = emission{.token = state.token(c),
+                                         .log_pi = state.node(c).log_pi,
+                                         .log_p = state.node(c).log_p};
           const moment m{stream::coin, tree.start + depth - 1, tree.start,
                          draft_tree::branch(c, depth)};
           state.write([&] { state.node(c).claim = left < drawn ? left / drawn : 1; });
@@ -145,11 +142,11 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
           } else if (const status s = state.settle(n, c); s != status::ok)
             return void(result.why = s);
         }
-        state.finish(n, chooser, out, result);
+        state.finish(n, chooser, result);
       });
 }
 
-// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, out, work), as
+// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, work), as
 // verify_tree.
 struct traversal {
   template <class... A>

@@ -55,8 +55,7 @@ struct match_verifier : token_verifier {
   }
 };
 // propose() draws with the noise by race(), and verify() is verify_coupled; they use no chooser and
-// no scratch. For acceptances it says what happened: 1 for accepted tokens, 0 from the first
-// rejected one.
+// no scratch.
 struct coupled_verifier {
   static constexpr const char* name = "coupled";
   static constexpr bool is_coupled = true;
@@ -70,13 +69,8 @@ struct coupled_verifier {
   template <class Q, class P, class Policy, class C>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows,
                                   const Policy& policy, C&&, std::span<emission> out,
-                                  std::span<double>,
-                                  std::span<draft_acceptance> acceptances = {}) const {
-    const verdict v =
-        specagg::verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
-    for (std::size_t j = 0; j < acceptances.size(); ++j)
-      acceptances[j] = j < v.accepted ? draft_acceptance{1, 1} : draft_acceptance{};
-    return v;
+                                  std::span<double>) const {
+    return specagg::verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
   }
 };
 

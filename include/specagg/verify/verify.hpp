@@ -14,6 +14,14 @@
 // translation unit. Their functions are always inlined, so no unit runs another's copy.
 namespace specagg {
 
+// The probability that a drafted position is accepted if verification reaches it. It is computed
+// whether verification reached it or not. of_row: for any token drawn from the row, sum min(q, pi),
+// the overlap. of_token: for the token that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q
+// pi and pi(y).)
+struct draft_acceptance {
+  double of_row = 0, of_token = 0;
+};
+
 // The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft
 // ends early at
 //   * a no_token (-1): padding of ragged batches
@@ -28,11 +36,16 @@ namespace specagg {
 // emitted law is exact in all these cases, on one condition: the tokens of the support must have
 // the law q. A mask or a vocabulary map that puts some of q's tokens outside the support changes q;
 // apply it to the row.
+//
+// acceptances: empty, or an element for each drafted token, which a verifier writes, also after a
+// rejection; 0 from the position where the draft ended early. They cost one pass over the rows of
+// each position.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
   end_tokens end_of_text = {};
   bool bonus = true;  // draw one more token if all were accepted and the text has not ended
+  std::span<draft_acceptance> acceptances = {};
 
   // How many tokens are drafted: up to the first no_token or end of text.
   SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const {
@@ -63,14 +76,6 @@ struct emission {
   origin from = origin::accepted;
   status why = status::ok;
   double log_pi = 0, log_p = 0;
-};
-
-// The probability that a drafted position is accepted if verification reaches it. It is computed
-// whether verification reached it or not. of_row: for any token drawn from the row, sum min(q, pi),
-// the overlap. of_token: for the token that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q
-// pi and pi(y).)
-struct draft_acceptance {
-  double of_row = 0, of_token = 0;
 };
 
 // accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the
@@ -123,12 +128,11 @@ namespace detail {
 // result.
 template <class Policy>
 SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
-                             std::span<const emission> out,
-                             std::span<draft_acceptance> acceptances) {
+                             std::span<const emission> out) {
   const std::size_t g = drafted.size();
-  for (draft_acceptance& o : acceptances) o = {};
+  for (draft_acceptance& o : drafted.acceptances) o = {};
   return specagg::valid(policy) && out.size() >= g + drafted.bonus &&
-         (acceptances.empty() || acceptances.size() >= g);
+         (drafted.acceptances.empty() || drafted.acceptances.size() >= g);
 }
 
 // What a verifier needs of a policy and rows (detail/misfit.hpp).

@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(threads, 2)
     v = verifier.verify(
         tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,
-        std::span(emissions, b.levels + 1),
-        tree_scratch<float, collective<Whole>&>{nodes, {residual, b.levels * V}, sums, together});
+        tree_memory<float, collective<Whole>&>{
+            {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, sums, together});
   if (!together.leads()) return;
   out.verdicts[r] = v;
   for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.levels + 1) + i] = emissions[i];

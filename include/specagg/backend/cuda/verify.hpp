@@ -164,10 +164,11 @@ __global__ void __launch_bounds__(threads, 2)
   draft_acceptance acceptances[most_drafted];
   double scratch[most_drafted + 1];
   const std::size_t wanted = out.acceptances ? b.most : 0;
+  draft drafted = drafted_of(b, r);
+  drafted.acceptances = {acceptances, wanted};
   const verdict v =
-      by.verify(drafted_of(b, r), q_rows, p_rows, policies[r], chooser,
-                std::span<emission>(emissions, b.most + 1), std::span<double>(scratch),
-                std::span<draft_acceptance>(acceptances, wanted));
+      by.verify(drafted, q_rows, p_rows, policies[r], chooser,
+                std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
   if (together.leads()) {
     out.verdicts[r] = v;
     for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.most + 1) + i] = emissions[i];

@@ -244,11 +244,11 @@ class speculation {
     const auto p_rows = sampled_rows<policy_type>(target_logits(), options().sample,
                                                   std::span(x.work.target_rows).first(g + 1));
     const specagg::draft drafted{x.written.tokens.subspan(start_, g), std::uint32_t(start_),
-                                 options().end_of_text};
+                                 options().end_of_text, true, measured()};
     using Q = std::remove_const_t<decltype(q_rows)>;
     using R = std::remove_const_t<decltype(p_rows)>;
     return verification<Q, R, const policy_type&, decltype((x.chooser))>{
-        drafted, q_rows, p_rows, x.policy, x.chooser, x.work.emissions, measured()};
+        drafted, q_rows, p_rows, x.policy, x.chooser, x.work.emissions};
   }
   const verifier_type& verifier() const { return text_->verifier; }
   std::size_t scratch() const { return verify_scratch(text_->work.vocabulary, result_.drafted); }

@@ -60,17 +60,19 @@ struct [[nodiscard]] tree_verdict : verdict {
 
 SPECAGG_BEGIN
 
-// Memory of a verification. T: value_type of the rows.
-//   nodes     one more than the tree has
+// Memory of the verification of a tree. T: value_type of the rows.
+//   out       one emission more than the tree is deep: what is emitted
+//   nodes     one more than the tree has; after the call they say how each was visited
 //   residual  residual_rows V numbers (measure_tree); V for each level of the tree is enough
-//   sums      verify_scratch(V) doubles
+//   scratch   verify_scratch(V) doubles
 //   walker    what walks: one thread, or all threads of a CUDA block, which share the memory
 //             (backend/cuda)
 template <class T, class Walker = one_thread>
-struct tree_scratch {
+struct tree_memory {
+  std::span<emission> out;
   std::span<tree_node> nodes;
   std::span<T> residual;
-  std::span<double> sums;
+  std::span<double> scratch;
   Walker walker = {};
 };
 
@@ -171,7 +173,7 @@ struct tree_walk {
   Laws& laws;
   QRows& q_rows;
   PRows& p_rows;
-  const tree_scratch<T, Walker>& work;
+  const tree_memory<T, Walker>& work;
   std::size_t residual_rows, vocabulary = 0;
   bool enough_memory = true;
 
@@ -201,7 +203,7 @@ struct tree_walk {
           if (n == 0) {
             vocabulary = rows.size();
             enough_memory = work.residual.size() >= residual_rows * vocabulary &&
-                            specagg::can_weigh(rows, work.sums);
+                            specagg::can_weigh(rows, work.scratch);
           }
           if (rows.size() != vocabulary) return status::vocabulary_mismatch;
           write([&] {
@@ -339,8 +341,7 @@ struct tree_walk {
   // Node n is the last accepted one: draws the token after it from what is left of n, or from pi at
   // a leaf.
   template <Chooser C>
-  SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, std::span<emission> out,
-                               tree_verdict& result) {
+  SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, tree_verdict& result) {
     const tree_node& last = node(n);
     const bool settled = last.failed > 0;
     result.node = std::uint32_t(n);
@@ -360,21 +361,21 @@ struct tree_walk {
             const stored_row<T> left{residual(last), vocabulary};
             const beside all(rows, left);
             const auto weight = [](auto at) { return at.proposal; };
-            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
                 status::ok)
               return status::ok;
           } else if (settled) {
             const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
             const beside all(rows, others);
             const auto weight = [&](auto at) { return pi(at) * at.proposal; };
-            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
                 status::ok)
               return status::ok;
           }
           // a leaf, or round-off left nothing
-          return detail::draw_token(rows, pi, pi, m, chooser, work.sums, e);
+          return detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
         });
-    if (result.why == status::ok) detail::emit(e, tree.end_of_text, out, result);
+    if (result.why == status::ok) detail::emit(e, tree.end_of_text, work.out, result);
   }
 };
 
