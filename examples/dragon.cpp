@@ -5,6 +5,7 @@
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/sites.hpp>
 using namespace specagg;
+using namespace specagg::sites;
 using reader = toy_source<float>;
 
 // Models that have read a document each; their rows depend on it and on the text.
@@ -24,11 +25,10 @@ int main() {
   site_source device{std::span(at_device), relevance};
   site_source cloud{std::span(at_cloud), relevance};
   const auto weights = [&](auto&&) { return weigh_sites(device.h(), cloud.h()); };
-  sites::independent_drafts<> drafts{random_streams(7, 0, 0), random_streams(7, 0, 1)};
+  independent_drafts<> drafts{random_streams(7, 0, 0), random_streams(7, 0, 1)};
   std::vector<token_id> buffer(201);
   text t{buffer, 1};  // token 0, and what is written after it
-  const dragon_options options;
-  dragon_workspace<float> work(device.vocab_size(), options);
+  dragon_workspace<float> work(device.vocab_size(), dragon_options{});
   agreement mean;
   int kept_l = 0, kept_r = 0;
   const auto watch = [&](const dragon_result& round, const auto& rows_of) {

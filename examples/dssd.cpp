@@ -5,6 +5,7 @@
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/sites.hpp>
 using namespace specagg;
+using namespace specagg::sites;
 
 int main() {
   constexpr std::size_t V = 1000, gamma = 4;

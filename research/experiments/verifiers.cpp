@@ -11,6 +11,8 @@
 
 namespace experiments {
 
+using namespace specagg::sites;
+
 // Of one token, exactly, at held-out positions of both texts: ratio, match and coupled acceptance
 // of a draft of q towards p; of a draft in a row of 64 counts on 8 tokens (DSSD); of two sites, l =
 // q and r = p (DRAGON).

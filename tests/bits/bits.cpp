@@ -398,6 +398,7 @@ void verification() {
 // DRAGON's weights, acceptance and log-probabilities, and the distances of its rows.
 void two_sites() {
   using namespace specagg;
+  using namespace specagg::sites;
   hash h("two-sites");
   const dragon_options options;
   constexpr std::size_t vocabulary = 50, most = 60;

@@ -52,6 +52,6 @@ said = re.search(r"At 100 Mbit/s and 20 ms all\s+four write (\d+) to (\d+)", two
 assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min, max)], f"docs/two-sites.md has {said}, measured were {fast}"
 
 # What a page says of a default, the command line has.
-default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/two_sites.cpp").read_text())[1]
+default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/site_ends.hpp").read_text())[1]
 assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
 print(f"{len(PAGES)} pages")

@@ -15,6 +15,7 @@
 #include "support/bounded_memory.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <specagg/sites.hpp>
 
 using namespace specagg;
+using namespace specagg::sites;
 
 status decode(text& t, toy_source<float>& l, dragon_workspace<float>& work);
 status decode(text& t, toy_source<float>& l, dragon_workspace<float>& work) {

@@ -11,6 +11,7 @@
 #include "policy/plain.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

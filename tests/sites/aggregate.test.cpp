@@ -18,6 +18,7 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

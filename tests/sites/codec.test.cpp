@@ -14,6 +14,8 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
+using namespace specagg::sites::detail;
 using values = row_codec::values;
 
 namespace {
@@ -123,7 +125,7 @@ TEST_CASE("every row of counts on a small lattice has its own number, and every 
   for (const std::uint32_t k : {1u, 2u, 4u})
     for (const std::uint32_t l : {1u, 3u, 6u}) {
       const row_codec codec{.vocabulary = 4, .format = values::counts, .top_k = k, .total = l};
-      const natural all = detail::all_counted_rows(codec);
+      const natural all = sites::detail::all_counted_rows(codec);
       std::uint32_t rows = 0;
       std::vector<std::vector<double>> seen;
       memory<double> m(codec);
@@ -190,15 +192,15 @@ TEST_CASE("full rows without truncation are the row. Halves are within 2^-11 of 
   }
 }
 TEST_CASE("halves convert like the hardware: every half is a fixed point, ties go to even") {
-  for (std::uint32_t h = 0; h <= detail::half_of_top; ++h) {
-    const double x = detail::units_of_half(h) * 0x1p-24;
-    CHECK(x == double(detail::float_of_f16(std::uint16_t(h))));
-    CHECK(detail::half_of(x) == h);
-    if (h < detail::half_of_top) {
-      const double middle = (x + detail::units_of_half(h + 1) * 0x1p-24) / 2;
-      CHECK(detail::half_of(middle) == h + h % 2);
-      CHECK(detail::half_of(std::nextafter(middle, 0)) == h);
-      CHECK(detail::half_of(std::nextafter(middle, 1e9)) == h + 1);
+  for (std::uint32_t h = 0; h <= sites::detail::half_of_top; ++h) {
+    const double x = sites::detail::units_of_half(h) * 0x1p-24;
+    CHECK(x == double(specagg::detail::float_of_f16(std::uint16_t(h))));
+    CHECK(sites::detail::half_of(x) == h);
+    if (h < sites::detail::half_of_top) {
+      const double middle = (x + sites::detail::units_of_half(h + 1) * 0x1p-24) / 2;
+      CHECK(sites::detail::half_of(middle) == h + h % 2);
+      CHECK(sites::detail::half_of(std::nextafter(middle, 0)) == h);
+      CHECK(sites::detail::half_of(std::nextafter(middle, 1e9)) == h + 1);
     }
   }
 }
@@ -242,13 +244,13 @@ TEST_CASE(
               inf = std::numeric_limits<float>::infinity();
   const auto why = [](const row_codec& codec, const auto&... numbers) {
     std::vector<std::uint8_t> bytes(100);
-    detail::bit_writer to(bytes);
+    sites::detail::bit_writer to(bytes);
     (to.put(numbers.first, numbers.second), ...);
     memory<float> m(codec);
     return decode<float>(codec, std::span(bytes).first(to.finish()), m.ids, m.mass).why;
   };
   const auto number = [](float x) {
-    return std::pair(std::uint64_t(detail::bit_cast<std::uint32_t>(x)), 32);
+    return std::pair(std::uint64_t(specagg::detail::bit_cast<std::uint32_t>(x)), 32);
   };
   const row_codec dense2{.vocabulary = 2}, list{.vocabulary = 3, .top_k = 2};
   CHECK(why(dense2, number(0.25f), number(0.75f)) == status::ok);

@@ -13,6 +13,7 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

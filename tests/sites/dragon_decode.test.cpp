@@ -13,6 +13,7 @@
 #include "support/allocations.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 using sites::independent_drafts;
 using sites::shared_drafts;
 

@@ -23,6 +23,7 @@
 #include "support/allocations.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 using values = row_codec::values;
 
 namespace {
@@ -302,7 +303,8 @@ TEST_CASE("mutant: a rounded q_j(y_j) on the uplink is another q, and is found")
   const auto tamper = [&](auto& ends) {
     ends.tamper = [&](uplink<double>& up) {
       rounded.assign(up.probabilities.begin(), up.probabilities.end());
-      for (double& x : rounded) x = double(detail::float_of_f16(detail::half_of(x)));
+      for (double& x : rounded)
+        x = double(specagg::detail::float_of_f16(sites::detail::half_of(x)));
       up.probabilities = rounded;
     };
   };

@@ -24,19 +24,19 @@ inline std::vector<double> toy_row(const specagg::toy_source<double>& model,
   return p;
 }
 // A row as the other end sees it.
-inline std::vector<double> decoded_row(const specagg::row_codec& codec,
+inline std::vector<double> decoded_row(const specagg::sites::row_codec& codec,
                                        const std::vector<double>& exact) {
   std::vector<std::uint8_t> bytes(codec.max_bytes<double>());
   std::vector<specagg::token_id> ids(codec.max_tokens());
   std::vector<double> mass(codec.vocabulary), p;
-  const auto row = specagg::encode(codec, exact, bytes, ids, mass);
+  const auto row = specagg::sites::encode(codec, exact, bytes, ids, mass);
   for (std::size_t v = 0; row.why == specagg::status::ok && v < codec.vocabulary; ++v)
     p.push_back(row.row[v]);
   return p;
 }
-inline specagg::row_codec any_codec(numbers& n, std::size_t vocabulary) {
-  using values = specagg::row_codec::values;
-  specagg::row_codec codec{
+inline specagg::sites::row_codec any_codec(numbers& n, std::size_t vocabulary) {
+  using values = specagg::sites::row_codec::values;
+  specagg::sites::row_codec codec{
       .vocabulary = vocabulary, .format = values(n.below(3)), .top_p = n.below(2) ? 0.9 : 1};
   if (codec.format == values::counts) {
     codec.top_k = 3;

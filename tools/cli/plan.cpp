@@ -21,6 +21,7 @@ namespace cli {
 namespace {
 
 using namespace specagg;
+using namespace specagg::sites;
 using json = nlohmann::ordered_json;
 
 void require(const std::string& command, const char* option, double x, double low, double high) {

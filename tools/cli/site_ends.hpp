@@ -34,10 +34,10 @@ inline const words<sites::protocol> splits = {{"dsd", sites::protocol::dsd},
                                               {"shared", sites::protocol::split_shared}};
 inline const words<sites::protocol> noises = {{"shared", sites::protocol::dragon_shared},
                                               {"independent", sites::protocol::dragon}};
-inline const words<specagg::row_codec::values> codecs = {
-    {"full", specagg::row_codec::values::full},
-    {"half", specagg::row_codec::values::half},
-    {"counts", specagg::row_codec::values::counts}};
+inline const words<specagg::sites::row_codec::values> codecs = {
+    {"full", specagg::sites::row_codec::values::full},
+    {"half", specagg::sites::row_codec::values::half},
+    {"counts", specagg::sites::row_codec::values::counts}};
 inline const words<specagg::side> firsts = {{"device", specagg::side::l},
                                             {"cloud", specagg::side::r}};
 template <class T>

@@ -302,7 +302,7 @@ class site_model_of final : public site {
   }
   template <class Body>
   void for_each(std::size_t count, const Body& body) {
-    if (!side_by_side_) return specagg::in_order{}(count, body);
+    if (!side_by_side_) return specagg::sites::in_order{}(count, body);
     pool_->for_ranges(count, 1, [&](std::size_t begin, std::size_t end) {
       for (auto i = begin; i < end; ++i) body(i);
     });
@@ -361,7 +361,7 @@ class site_model_of final : public site {
   std::vector<source> sources_;
   std::vector<std::uint32_t> ids_;
   // of the first ids_.size() sources, or one
-  std::optional<specagg::document_mixture<source>> mixture_;
+  std::optional<specagg::sites::document_mixture<source>> mixture_;
   // of the mixture; of scores_; as the mixture sees it
   std::vector<specagg::token_id> query_, scored_, text_;
   std::vector<double> scores_, relevance_, h_;

@@ -19,6 +19,7 @@
 #include <specagg/verify/coupled.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // The weight of each site. The logarithms stay exact where a weight underflows.
 struct site_weights {
@@ -144,8 +145,8 @@ sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::u
                C&& chooser, std::span<double> scratch) {
   const auto pi = ensemble{1 - eta}.bind(rows);
   emission e;
-  const status s = detail::keep_or_replace(rows, pi, detail::examine(rows, pi, x), position, 0,
-                                           chooser, scratch, e);
+  const status s = specagg::detail::keep_or_replace(rows, pi, specagg::detail::examine(rows, pi, x),
+                                                    position, 0, chooser, scratch, e);
   if (s != status::ok) return {no_token, s};
   return {e.token, e.why};
 }
@@ -191,8 +192,9 @@ aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
   if (const status s = detail::have_law(p_l, p_r, eta); s != status::ok) return {.why = s};
   const sampled x =
       l.chooser.coin({stream::side, position, 0}, gamma_l, 1)
-          ? specagg::sample(row_pair(p_l, p_r), l.token, eta.r, position, l.chooser, scratch)
-          : specagg::sample(row_pair(p_r, p_l), r.token, eta.l, position, r.chooser, scratch);
+          ? specagg::sites::sample(row_pair(p_l, p_r), l.token, eta.r, position, l.chooser, scratch)
+          : specagg::sites::sample(row_pair(p_r, p_l), r.token, eta.l, position, r.chooser,
+                                   scratch);
   const bool drawn = x.token != no_token;
   return {x.token, drawn && x.token == l.token, drawn && x.token == r.token, x.why};
 }
@@ -258,4 +260,5 @@ double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, doubl
   return fma(gamma_l, fma(-eta.r, tv, 1.0), (1 - gamma_l) * product);
 }
 
+}  // namespace sites
 SPECAGG_END

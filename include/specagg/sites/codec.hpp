@@ -15,6 +15,7 @@
 #include <specagg/sites/detail/ranking.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // What both ends agree on beforehand. The kept tokens are those of top_k, then of top_p (as in
 // `sampling`). Values are
@@ -115,7 +116,7 @@ void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total,
   std::int64_t left = total;
   for (std::size_t i = 0; i < mass.size(); ++i) {
     double p = double(mass[i]) / sum;
-    forbid_contraction(p);
+    specagg::detail::forbid_contraction(p);
     const double b = std::floor(fma(double(total), p, 0.5));
     error[i] = fma(-double(total), p, b);
     counts[i] = std::uint32_t(b);
@@ -169,12 +170,14 @@ std::size_t truncate(const row_codec& codec, const R& row, std::span<token_id> i
     for (std::size_t i = 0; i < list.size; ++i) take(list.ids[i], list.logits[i]);
   } else {
     if (most < size)
-      cut = shortest_prefix(mass.data(), size, cut, double(most), [](T) { return 1.0; });
+      cut = specagg::detail::shortest_prefix(mass.data(), size, cut, double(most),
+                                             [](T) { return 1.0; });
     for (std::size_t v = 0; v < size; ++v)
       if (cut.keeps(mass[v], v)) take(token_id(v), mass[v]);
   }
   if (codec.top_p < 1) {
-    cut = shortest_prefix(mass.data(), n, {}, codec.top_p * sum(), [](T x) { return double(x); });
+    cut = specagg::detail::shortest_prefix(mass.data(), n, {}, codec.top_p * sum(),
+                                           [](T x) { return double(x); });
     for (std::size_t i = std::exchange(n, 0), j = 0; j < i; ++j)
       if (cut.keeps(mass[j], j)) take(ids[j], mass[j]);
   }
@@ -247,8 +250,8 @@ struct value_writer {
   T top;
   std::size_t width() const { return halves ? 2 : sizeof(T); }
   std::uint64_t operator()(T x) const {
-    return halves ? half_of(double(x) / double(top) * 0x1p15)
-                  : std::uint64_t(bit_cast<bits_of<T>>(x + T(0)));
+    return halves ? detail::half_of(double(x) / double(top) * 0x1p15)
+                  : std::uint64_t(specagg::detail::bit_cast<specagg::detail::bits_of<T>>(x + T(0)));
   }
 };
 template <class T>
@@ -270,7 +273,7 @@ coded_row<T> encode_with_ids(const row_codec& codec, const value_writer<T>& numb
   const auto k =
       std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
   const int low = gap_bits(codec.vocabulary, k);
-  bit_writer to(out);
+  detail::bit_writer to(out);
   to.put(k, int(std::bit_width(codec.vocabulary)));
   std::uint64_t next = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -299,12 +302,15 @@ struct value_reader {
 
   std::size_t width() const { return halves ? 2 : sizeof(T); }
   std::uint64_t end() const {  // no value is as large
-    return halves ? half_of_top + 1u : bit_cast<bits_of<T>>(std::numeric_limits<T>::infinity());
+    return halves ? detail::half_of_top + 1u
+                  : specagg::detail::bit_cast<specagg::detail::bits_of<T>>(
+                        std::numeric_limits<T>::infinity());
   }
   void take(std::uint64_t id, std::uint64_t x) {
     ids[taken] = token_id(id);
     largest = std::max(largest, x);
-    mass[taken] = halves ? T(units_of_half(x)) : bit_cast<T>(bits_of<T>(x));
+    mass[taken] = halves ? T(detail::units_of_half(x))
+                         : specagg::detail::bit_cast<T>(specagg::detail::bits_of<T>(x));
     sum += double(mass[taken++]);
   }
   decoded_row read_all(std::size_t vocabulary, std::span<const std::uint8_t> in) {
@@ -317,7 +323,7 @@ struct value_reader {
     }
     return finish(bytes);
   }
-  decoded_row read_with_ids(std::size_t vocabulary, std::size_t most, bit_reader from) {
+  decoded_row read_with_ids(std::size_t vocabulary, std::size_t most, detail::bit_reader from) {
     const std::uint64_t count = from.take(int(std::bit_width(vocabulary)));
     if (count == 0 || count > most) return {.why = status::invalid_row};
     const int low = gap_bits(vocabulary, count);
@@ -333,7 +339,7 @@ struct value_reader {
     return finish(from.bytes());
   }
   decoded_row finish(std::size_t bytes) {
-    if (halves && largest != half_of_top) return {.why = status::invalid_row};
+    if (halves && largest != detail::half_of_top) return {.why = status::invalid_row};
     for (std::size_t i = 0; i < taken && halves; ++i) mass[i] = T(double(mass[i]) / sum);
     return {.bytes = bytes, .tokens = taken};
   }
@@ -417,4 +423,5 @@ auto encode(
                                    : written;
 }
 
+}  // namespace sites
 SPECAGG_END

@@ -14,6 +14,7 @@
 #include <specagg/text.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // Computes the documents one after the other. A caller with threads passes another function.
 struct in_order {
@@ -173,7 +174,7 @@ class site_source {
     if (text_.size() + tokens.size() > capacity()) return status::context_full;
     const std::size_t before = text_.size();
     text_.insert(text_.end(), tokens.begin(), tokens.end());
-    const detail::on_exception restore([&] { text_.resize(before); });
+    const specagg::detail::on_exception restore([&] { text_.resize(before); });
     const std::span<const token_id> text = text_;
     if (rows > h_.size()) {
       h_.resize(rows);
@@ -196,4 +197,5 @@ class site_source {
   std::size_t rows_ = 0;            // of the last call that asked for any
 };
 
+}  // namespace sites
 SPECAGG_END

@@ -54,8 +54,8 @@ struct independent_drafts {
     const auto l = rows(side::l), r = rows(side::r);
     if (l.why != status::ok || r.why != status::ok)
       return {.why = l.why != status::ok ? l.why : r.why};
-    return specagg::aggregate(step, site_draft{x_l, l.row, site_l}, site_draft{x_r, r.row, site_r},
-                              eta, scratch);
+    return specagg::sites::aggregate(step, site_draft{x_l, l.row, site_l},
+                                     site_draft{x_r, r.row, site_r}, eta, scratch);
   }
   template <class Rows>
   agreement expected(const site_weights& eta, Rows&& rows) const {

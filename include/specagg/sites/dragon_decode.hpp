@@ -17,6 +17,7 @@
 #include <specagg/sites/dragon.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // What the workspace of dragon_decode is made with.
 struct dragon_options {
@@ -75,11 +76,11 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
                            dragon_workspace<T>& work, P& processor) {
   dragon_result result;
   auto& [p_l, p_r] = work.rows;
-  status s = detail::ready(t, work.vocabulary, l, r);
+  status s = specagg::detail::ready(t, work.vocabulary, l, r);
   if (s == status::ok)
-    s = detail::next_row(t, l, processor, work.options.sample, work.logits[0], p_l);
+    s = specagg::detail::next_row(t, l, processor, work.options.sample, work.logits[0], p_l);
   if (s == status::ok)
-    s = detail::next_row(t, r, processor, work.options.sample, work.logits[1], p_r);
+    s = specagg::detail::next_row(t, r, processor, work.options.sample, work.logits[1], p_r);
   result.why = s;
   if (s != status::ok) return result;
 
@@ -122,10 +123,11 @@ struct check_weights {
 };
 template <class Drafts, class R>
 struct check_drafts {
-  static constexpr bool fits = requires(Drafts drafts, const processed_row<value_type_of<R>>& row,
-                                        std::span<double> scratch) {
-    { drafts.draw(side::l, row, std::uint32_t(), scratch) } -> std::same_as<token_id>;
-  };
+  static constexpr bool fits =
+      requires(Drafts drafts, const processed_row<specagg::detail::value_type_of<R>>& row,
+               std::span<double> scratch) {
+        { drafts.draw(side::l, row, std::uint32_t(), scratch) } -> std::same_as<token_id>;
+      };
   static void say() {
     static_assert(fits,
                   "specagg: after the weights come the drafts, not const: "
@@ -153,21 +155,23 @@ template <class Text, class Most, class L, class R, class Weights, class Drafts,
           class... Given>
 status dragon_decode(Text&& t, Most most, L&& l, R&& r, const Weights& weights, Drafts&& drafts,
                      W&& work, Given&&... given) {
-  using names = detail::names<with::processor, with::accept, with::after_round>;
-  using misfit = typename detail::first_misfit<
-      detail::check_text<Text, Most>, detail::check_model<L>, detail::check_model<R>,
-      detail::check_one_value_type<L, R>, detail::check_weights<Weights>,
-      detail::check_drafts<Drafts, R>, detail::check_workspace<W, dragon_workspace, R>,
-      detail::check_given<names, dragon_result, W, R, Given...>>::type;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  using names = specagg::detail::names<with::processor, with::accept, with::after_round>;
+  using misfit = typename specagg::detail::first_misfit<
+      specagg::detail::check_text<Text, Most>, specagg::detail::check_model<L>,
+      specagg::detail::check_model<R>, specagg::detail::check_one_value_type<L, R>,
+      detail::check_weights<Weights>, detail::check_drafts<Drafts, R>,
+      specagg::detail::check_workspace<W, dragon_workspace, R>,
+      specagg::detail::check_given<names, dragon_result, W, R, Given...>>::type;
+  if constexpr (specagg::detail::Misfit<misfit>) return specagg::detail::refuse<status, misfit>();
   else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    auto&& processor = specagg::detail::by_name<with::processor, no_processor>(given...);
     const auto round = [&](std::size_t) {
       return detail::dragon_round(t, l, r, weights, drafts, work, processor);
     };
     const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };
-    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+    return specagg::detail::decode(t, std::size_t(most), work, round, cut, given...);
   }
 }
 
+}  // namespace sites
 SPECAGG_END

@@ -136,7 +136,7 @@ class wire_writer {
   }
   void fixed(std::uint64_t x, std::size_t bytes) {
     std::uint8_t b[8];
-    specagg::detail::store_number(b, x, bytes);
+    detail::store_number(b, x, bytes);
     for (std::size_t i = 0; i < bytes; ++i) put(b[i]);
   }
   void real(const float& x) { fixed(specagg::detail::bit_cast<std::uint32_t>(x), 4); }
@@ -183,7 +183,7 @@ class wire_reader {
   std::uint64_t fixed(std::size_t bytes) {
     std::uint8_t b[8] = {};
     for (std::size_t i = 0; i < bytes; ++i) b[i] = take();
-    return specagg::detail::load_number(b, bytes);
+    return detail::load_number(b, bytes);
   }
   void real(float& x) { x = specagg::detail::bit_cast<float>(std::uint32_t(fixed(4))); }
   void real(double& x) { x = specagg::detail::bit_cast<double>(fixed(8)); }

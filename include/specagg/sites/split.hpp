@@ -23,6 +23,7 @@
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // ---- what is sent -------------------------------------------------------------------------------
 // All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for
@@ -124,8 +125,8 @@ moment draft_moment(const split_workspace<T>& work) {
 template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
-  const coded_row<T> coded =
-      specagg::encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
+  const coded_row<T> coded = specagg::sites::encode(
+      codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
   if (coded.why != status::ok) return coded.why;
   const status s = detail::draft_next(
       work, specagg::draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
@@ -177,14 +178,14 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   if (p.why != status::ok || p.bytes != down.row.size())
     return {.why = p.why != status::ok ? p.why : status::invalid_row};
   emission e;
-  const status s = detail::with_row_at(q_rows, j, [&](const auto& given) {
+  const status s = specagg::detail::with_row_at(q_rows, j, [&](const auto& given) {
     if (given.size() != p.row.size()) return status::vocabulary_mismatch;
     const auto& q = given.normalise();
     if (q.why() != status::ok) return q.why();
     const row_pair rows(q, p.row);
     const auto p_itself = [](auto at) { return at.p; };
-    return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start,
-                                 chooser, work.scratch, e);
+    return specagg::detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j),
+                                          drafted.start, chooser, work.scratch, e);
   });
   return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
@@ -252,16 +253,16 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     const std::size_t j = down.accepted;
     if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
     coded_row<T> p;
-    const status s = detail::with_row_at(p_rows, j, [&](const auto& p_row) {
-      p = specagg::encode(codec, p_row, work.bytes, work.ids, work.mass);
+    const status s = specagg::detail::with_row_at(p_rows, j, [&](const auto& p_row) {
+      p = specagg::sites::encode(codec, p_row, work.bytes, work.ids, work.mass);
       return p.why;
     });
     if (s != status::ok) return fail(s);
     const auto position = std::uint32_t(drafted.start + j);
-    detail::examined d;
+    specagg::detail::examined d;
     if (j < g) {
-      d.e.why =
-          detail::outside_support(drafted.tokens[j], p.row.size(), double(up.probabilities[j]));
+      d.e.why = specagg::detail::outside_support(drafted.tokens[j], p.row.size(),
+                                                 double(up.probabilities[j]));
       if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
     }
     if (j == g || d.e.why != status::ok) {
@@ -271,7 +272,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     }
     d.w = double(p.row[std::size_t(drafted.tokens[j])]);
     d.t = double(up.probabilities[j]);
-    if (!detail::kept(d, position, drafted.start, chooser)) {
+    if (!specagg::detail::kept(d, position, drafted.start, chooser)) {
       down.row = std::span(work.bytes).first(p.bytes);
       return down;
     }
@@ -299,4 +300,5 @@ downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const coupled_no
       verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
 }
 
+}  // namespace sites
 SPECAGG_END

@@ -24,17 +24,21 @@ template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch) {
+  verdict result;
+  if (!detail::usable(drafted, policy, out)) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
       return specagg::verify_block(drafted, q_rows, p_rows, chosen, chooser, out, scratch);
     });
   } else {
-    verdict result;
     std::size_t g = drafted.size();
     using positions = detail::kept_positions<Policy, std::remove_reference_t<QRows>,
                                              std::remove_reference_t<PRows>>;
     const std::size_t kept = positions::memory_of(g);
-    if (!detail::usable(drafted, policy, out) || scratch.size() < kept + g + 1) {
+    if (scratch.size() < kept + g + 1) {
       result.why = status::invalid_parameter;
       return result;
     }

@@ -32,6 +32,7 @@
 namespace experiments {
 
 using namespace specagg;
+using namespace specagg::sites;
 
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -24,6 +24,8 @@ namespace experiments {
 
 void dealt(const settings& how, table& out, const std::function<void(double)>& progress);
 
+using namespace specagg::sites;
+
 namespace {
 
 namespace fs = std::filesystem;

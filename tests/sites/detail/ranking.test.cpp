@@ -8,6 +8,7 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace specagg::sites::detail;
 
 TEST_CASE("subsets are numbered from 0 to C(n, k) - 1 in colexicographic order, m-fold") {
   for (const std::uint32_t n : {1u, 5u, 9u})

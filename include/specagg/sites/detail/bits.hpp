@@ -8,7 +8,7 @@
 #include <specagg/kernel/math.hpp>
 
 SPECAGG_BEGIN
-namespace detail {
+namespace sites::detail {
 
 class bit_writer {
  public:
@@ -92,12 +92,13 @@ inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
 inline constexpr std::uint16_t half_of_top = 0x7800;
 inline std::uint16_t half_of(double x) {
   if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
-  const std::uint64_t b = bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
+  const std::uint64_t b =
+      specagg::detail::bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
   return std::uint16_t((b + ((std::uint64_t(1) << 41) - 1) + (b >> 42 & 1)) >> 42);
 }
 inline double units_of_half(std::uint64_t h) {
   return double(h < 0x400 ? h : ((h & 0x3ff) | 0x400) << ((h >> 10) - 1));
 }
 
-}  // namespace detail
+}  // namespace sites::detail
 SPECAGG_END

@@ -13,6 +13,7 @@
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
+namespace sites::detail {
 
 // A natural number below 2^2560. The caller must make sure that no result is larger.
 class natural {
@@ -131,4 +132,5 @@ constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> ele
   return rank;
 }
 
+}  // namespace sites::detail
 SPECAGG_END
