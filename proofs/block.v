@@ -4,11 +4,12 @@
 
      block_is_verify_tree                        it decides every draft as the traversal of a chain does
      verify_token_is_verify_tree_recursive       token verification is recursive rejection of a chain
-     verify_block_emits_pi                       it emits exactly pi, for drafts of any length, with foreign tokens
+     verify_block_emits_pi                       it emits exactly pi, for drafts of any length, also with tokens
+                                               outside the support
      block_accepts_at_least_token                its expected number of accepted tokens is at least that of token
                                                  verification, for every drafter and every law pi
 
-   A draft, its drafter and foreign tokens are those of token.v. *)
+   A draft, its drafter and tokens outside the support are those of token.v. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ring.
 From specagg Require Import law token tree.
@@ -20,14 +21,14 @@ Local Open Scope ring_scope.
 
 Section Block.
 Variables (T : finType) (R : realFieldType).
-Implicit Types (y z v : T) (q L owed : T -> R) (a w fail : R) (s : seq T) (V : seq T -> R) (W : seq T -> seq T -> R)
+Implicit Types (y z v : T) (q L pi_left : T -> R) (a w fail : R) (s : seq T) (V : seq T -> R) (W : seq T -> seq T -> R)
   (d : seq ((T -> R) * T)) (drafted : seq (drafted_token T R)).
 
 Variables (pi : seq T -> T -> R) (bonus : seq T -> bool).
 
 (* ---- block verification ---------------------------------------------------------------------------------------- *)
 
-(* The draft up to its first foreign token. *)
+(* The draft up to its first token outside the support. *)
 Fixpoint usable drafted : seq ((T -> R) * T) :=
   if drafted is (q, Some y) :: rest then if 0 < q y then (q, y) :: usable rest else [::] else [::].
 
@@ -69,9 +70,10 @@ Fixpoint chain drafted : tree T R :=
 
 Hypothesis pi_law : forall s, law (pi s).
 
-Lemma norm_or_scale other owed (c : R) v : 0 < c -> norm_or other (fun u => owed u / c) v = norm_or other owed v.
+Lemma norm_or_scale other pi_left (c : R) v : 0 < c ->
+  norm_or other (fun u => pi_left u / c) v = norm_or other pi_left v.
 Proof.
-move=> c0; have e : mass (fun u => owed u / c) = mass owed / c by rewrite /mass mulr_suml.
+move=> c0; have e : mass (fun u => pi_left u / c) = mass pi_left / c by rewrite /mass mulr_suml.
 rewrite /norm_or e pmulr_lgt0 ?invr_gt0 //; case: ifP => // m0.
 by rewrite invf_div mulrA divfK // gt_eqF.
 Qed.
@@ -123,16 +125,16 @@ elim: drafted s w fail => [|[q [y|]] rest ih] s w fail w0 w1 /=.
 - by rewrite /= /h /emission /text /claim /= cats0.
 Qed.
 
-Lemma visit_owed_ext t s a owed owed' settled W fail :
-  (forall v, owed v = owed' v) -> visit t s a owed settled W fail = visit t s a owed' settled W fail.
+Lemma visit_left_ext t s a pi_left pi_left' settled W fail :
+  (forall v, pi_left v = pi_left' v) -> visit t s a pi_left settled W fail = visit t s a pi_left' settled W fail.
 Proof.
-elim: t a owed owed' settled => [|y L below _ rest ih] a owed owed' settled e /=.
+elim: t a pi_left pi_left' settled => [|y L below _ rest ih] a pi_left pi_left' settled e /=.
   congr (coin _ _ _); rewrite /finish; case: settled => //; apply: draw_row_ext => v; rewrite /norm_or.
-  by rewrite (_ : mass owed = mass owed') ?e //; apply: eq_bigr => u _.
-have r v : residual 1 owed L v = residual 1 owed' L v by rewrite /residual e.
-have m : mass (residual 1 owed L) = mass (residual 1 owed' L) by apply: eq_bigr => v _.
+  by rewrite (_ : mass pi_left = mass pi_left') ?e //; apply: eq_bigr => u _.
+have r v : residual 1 pi_left L v = residual 1 pi_left' L v by rewrite /residual e.
+have m : mass (residual 1 pi_left L) = mass (residual 1 pi_left' L) by apply: eq_bigr => v _.
 rewrite e m; case: ifP => // _; last exact: ih.
-rewrite (ih _ _ (fun v => residual 1 owed' L v / (mass (residual 1 owed' L) + (1 - a)))) //.
+rewrite (ih _ _ (fun v => residual 1 pi_left' L v / (mass (residual 1 pi_left' L) + (1 - a)))) //.
 by move=> v; rewrite r.
 Qed.
 
@@ -140,25 +142,25 @@ Qed.
 Theorem block_is_verify_tree s drafted W : block s drafted W = visit (chain drafted) s 1 (pi s) false W 0.
 Proof.
 rewrite /block last_accepted_tested.
-  rewrite tested_is_visit ?ler01 //; apply: visit_owed_ext => v; exact: mul1r.
+  rewrite tested_is_visit ?ler01 //; apply: visit_left_ext => v; exact: mul1r.
 rewrite /h /claim; case: ifP; case: (usable drafted) => [|[q y] u] //= _.
 by rewrite subrr addr0; case: ltrP => // m0; rewrite divff // gt_eqF.
 Qed.
 
 (* ---- the law ---------------------------------------------------------------------------------------------------- *)
 
-Lemma owes_share s y q w : 0 <= w ->
+Lemma weighs_share s y q w : 0 <= w ->
   0 <= share (w * pi s y) (q y) /\ share (w * pi s y) (q y) <= 1.
 Proof. by move=> w0; rewrite share_ge0 ?share_le1 // mulr_ge0 // law_ge0. Qed.
 
-Lemma settle_value s w q V fail : promised pi V -> law q -> owes w (fun v => w * pi s v) ->
+Lemma settle_value s w q V fail : promised pi V -> law q -> weighs w (fun v => w * pi s v) ->
   0 < failure (fun v => w * pi s v) q w ->
-  let owed v := w * pi s v in
-  visit (Leaf T R) s (if 0 < failure owed q w then mass (residual 1 owed q) / failure owed q w else 1)
-    (fun v => residual 1 owed q v / failure owed q w) true (emitted V) fail =
-  draw (fun v => residual 1 owed q v / failure owed q w) (fun z => V (rcons s z))
-  + (1 - mass (residual 1 owed q) / failure owed q w) * fail.
-Proof. by move=> hV hq ow f0 owed; rewrite f0 (visit_leaf pred0 bonus fail hV (owes_after ow f0)). Qed.
+  let pi_left v := w * pi s v in
+  visit (Leaf T R) s (if 0 < failure pi_left q w then mass (residual 1 pi_left q) / failure pi_left q w else 1)
+    (fun v => residual 1 pi_left q v / failure pi_left q w) true (emitted V) fail =
+  draw (fun v => residual 1 pi_left q v / failure pi_left q w) (fun z => V (rcons s z))
+  + (1 - mass (residual 1 pi_left q) / failure pi_left q w) * fail.
+Proof. by move=> hV hq ow f0 pi_left; rewrite f0 (visit_leaf pred0 bonus fail hV (weighs_after ow f0)). Qed.
 
 Lemma visit_chain (D : drafter T R) s w V fail :
   0 <= w -> w <= 1 -> honest D -> promised pi V ->
@@ -167,17 +169,17 @@ Lemma visit_chain (D : drafter T R) s w V fail :
 Proof.
 move=> w0 w1 hD hV.
 have leaf u a f : 0 <= a -> a <= 1 -> visit (Leaf T R) u a (fun v => a * pi u v) false (emitted V) f = coin a (V u) f.
-  by move=> a0 a1; rewrite (visit_leaf pred0 bonus f hV) ?draw_row_scale -?hV //; apply: owes_claim.
+  by move=> a0 a1; rewrite (visit_leaf pred0 bonus f hV) ?draw_row_scale -?hV //; apply: weighs_claim.
 elim: D s w w0 w1 fail hD => [|q [y|] more|q next ih] s w w0 w1 fail; try by move=> *; apply: leaf.
   by move=> /= qy; rewrite qy ltxx; apply: leaf.
 move=> [hq hn]; rewrite [LHS]/=.
-have ow := owes_claim pi_law s w0 w1.
+have ow := weighs_claim pi_law s w0 w1.
 rewrite -[RHS]leaf // (visit_leaf pred0 bonus fail hV ow) //.
 rewrite -(child_pays (s := s) (V := V) (fail := fail) hq ow (settle_value fail hV hq ow)).
 apply: eq_bigr => y _; case: (ltrP 0 (q y)) => qy; last first.
   have -> : q y = 0 by apply/le_anti; rewrite qy law_ge0.
   by rewrite !mul0r.
-have [c0 c1] := owes_share s y q w0.
+have [c0 c1] := weighs_share s y q w0.
 by rewrite -(ih y (rcons s y) _ c0 c1 _ (hn y)).
 Qed.
 
@@ -189,7 +191,7 @@ move=> hd; apply: emits_of_promised => // V s hV.
 rewrite (_ : propose _ _ =
   propose (draft s) (fun drafted => visit (chain drafted) s 1 (fun v => 1 * pi s v) false (emitted V) 0)).
   by rewrite visit_chain ?ler01 // /coin mul1r subrr mul0r addr0.
-apply: propose_ext => drafted; rewrite /verify_block block_is_verify_tree; apply: visit_owed_ext => v.
+apply: propose_ext => drafted; rewrite /verify_block block_is_verify_tree; apply: visit_left_ext => v.
 by rewrite mul1r.
 Qed.
 
@@ -257,8 +259,8 @@ Fixpoint token_gain (D : drafter T R) s : R :=
     draw q (fun y => share (pi s y) (q y) * (1 + token_gain (next y) (rcons s y)))
   else 0.
 
-Lemma finish_size u owed b n : (forall v, 0 <= owed v) ->
-  finish pi bonus u owed b (fun accepted _ => (size accepted)%:R - n) = (size u)%:R - n.
+Lemma finish_size u pi_left b n : (forall v, 0 <= pi_left v) ->
+  finish pi bonus u pi_left b (fun accepted _ => (size accepted)%:R - n) = (size u)%:R - n.
 Proof.
 move=> o0; rewrite /finish; case: b; last by case: (bonus u); rewrite // draw_law_const.
 by rewrite draw_law_const //; apply: norm_or_law.
@@ -279,25 +281,25 @@ elim: D s w fail => [|q [y|] more|q next ih] s w fail w0 w1.
 - by move=> /= qy; rewrite qy ltxx addr0; apply: leaf.
 - by move=> _; rewrite addr0; apply: leaf.
 move=> [hq hn]; rewrite [LHS]/= [gain _ _ _]/=.
-have ow := owes_claim pi_law s w0 w1.
-pose owed v := w * pi s v.
+have ow := weighs_claim pi_law s w0 w1.
+pose pi_left v := w * pi s v.
 pose settle := visit (Leaf T R) s
-  (if 0 < failure owed q w then mass (residual 1 owed q) / failure owed q w else 1)
-  (fun v => residual 1 owed q v / failure owed q w) true (fun accepted _ => (size accepted)%:R - n) fail.
-transitivity (draw q (fun y => coin (share (owed y) (q y)) ((size s)%:R - n) settle
-  + (share (owed y) (q y) + gain (next y) (rcons s y) (share (owed y) (q y))))).
+  (if 0 < failure pi_left q w then mass (residual 1 pi_left q) / failure pi_left q w else 1)
+  (fun v => residual 1 pi_left q v / failure pi_left q w) true (fun accepted _ => (size accepted)%:R - n) fail.
+transitivity (draw q (fun y => coin (share (pi_left y) (q y)) ((size s)%:R - n) settle
+  + (share (pi_left y) (q y) + gain (next y) (rcons s y) (share (pi_left y) (q y))))).
   apply: eq_bigr => y _; case: (ltrP 0 (q y)) => qy; last first.
     have -> : q y = 0 by apply/le_anti; rewrite qy law_ge0.
     by rewrite !mul0r.
-  have [c0 c1] := owes_share s y q w0.
-  congr (_ * _); rewrite [LHS](ih y (rcons s y) _ settle c0 c1 (hn y)) size_rcons mulrSr /coin -/(owed y).
+  have [c0 c1] := weighs_share s y q w0.
+  congr (_ * _); rewrite [LHS](ih y (rcons s y) _ settle c0 c1 (hn y)) size_rcons mulrSr /coin -/(pi_left y).
   by ring.
 rewrite draw_add; congr (_ + _).
-rewrite (@child_pays T R owed q w s (fun=> (size s)%:R - n) settle fail hq ow).
+rewrite (@child_pays T R pi_left q w s (fun=> (size s)%:R - n) settle fail hq ow).
   by rewrite draw_const /coin; case: ow => _ ->.
 move=> f0; rewrite /settle f0 draw_const.
-rewrite [LHS](congr1 (fun x => coin (mass (residual 1 owed q) / failure owed q w) x fail)
-  (@finish_size s (fun v => residual 1 owed q v / failure owed q w) true n _)).
+rewrite [LHS](congr1 (fun x => coin (mass (residual 1 pi_left q) / failure pi_left q w) x fail)
+  (@finish_size s (fun v => residual 1 pi_left q v / failure pi_left q w) true n _)).
   by rewrite /coin /mass -mulr_suml.
 by move=> v; rewrite divr_ge0 ?residual_ge0 // ltW.
 Qed.
@@ -308,7 +310,7 @@ Proof.
 move=> hD; rewrite -[RHS]add0r -[X in X + _](subrr ((size s)%:R : R)).
 rewrite -[X in X + _](_ : coin 1 ((size s)%:R - (size s)%:R) 0 = _); last by rewrite /coin subrr; ring.
 rewrite -(visit_chain_size s _ 0 ler01 (lexx 1) hD); apply: propose_ext => drafted.
-rewrite /accepted_block block_is_verify_tree; apply: visit_owed_ext => v.
+rewrite /accepted_block block_is_verify_tree; apply: visit_left_ext => v.
 by rewrite mul1r.
 Qed.
 
@@ -347,7 +349,7 @@ have le : t * share (pi s y) (q y) <= share (w * pi s y) (q y).
     by rewrite mulr_ile1 // (le_trans tw).
   rewrite -mulrA share_min //; apply: ler_pmul => //; first by rewrite -share_min.
   by rewrite le_minl lexx orbT.
-have [c0 c1] := owes_share s y q w0.
+have [c0 c1] := weighs_share s y q w0.
 by apply: ler_add => //; apply: ih => //; apply: mulr_ge0.
 Qed.
 

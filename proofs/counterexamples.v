@@ -6,8 +6,8 @@
      redraw_is_not_pi             a rejected draft is replaced from pi itself
      reused_noise_is_not_pi       the residual is drawn with the random number that the draft was drawn with
      first_failure_is_not_pi      block verification (the traversal of a chain) stops at the first coin that fails
-     foreign_claim_1_is_not_pi    a foreign token gets claim 1
-     foreign_claim_0_is_not_pi    a foreign token gets claim 0 *)
+     outside_claim_1_is_not_pi    a token outside the support gets claim 1
+     outside_claim_0_is_not_pi    a token outside the support gets claim 0 *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law token tree block.
 Set Implicit Arguments.
@@ -126,23 +126,23 @@ by rewrite !big_bool; vm_compute.
 Qed.
 End FirstFailure.
 
-(* ---- foreign tokens -------------------------------------------------------------------------------------------- *)
+(* ---- tokens outside the support ------------------------------------------------------------------------------- *)
 
-(* As visit in tree.v, but a foreign token gets the claim c, where visit leaves it out. *)
-Fixpoint visit_foreign (T : finType) (pi : seq T -> T -> rat) bonus (c : rat) t s a owed settled W fail : rat :=
+(* As visit in tree.v, but a token outside the support gets the claim c, where visit leaves it out. *)
+Fixpoint visit_outside (T : finType) (pi : seq T -> T -> rat) bonus (c : rat) t s a pi_left settled W fail : rat :=
   match t with
-  | Leaf => coin a (finish pi bonus s owed settled W) fail
+  | Leaf => coin a (finish pi bonus s pi_left settled W) fail
   | Child y L below rest =>
-    let claim := if 0 < L y then share (owed y) (L y) else c in  (* changed *)
-    let left := residual 1 owed L in
+    let claim := if 0 < L y then share (pi_left y) (L y) else c in  (* changed *)
+    let left := residual 1 pi_left L in
     let failed := mass left + (1 - a) in
     let settle :=
-      visit_foreign pi bonus c rest s (if 0 < failed then mass left / failed else 1) (fun v => left v / failed) true W
+      visit_outside pi bonus c rest s (if 0 < failed then mass left / failed else 1) (fun v => left v / failed) true W
         fail in
-    visit_foreign pi bonus c below (rcons s y) claim (fun v => claim * pi (rcons s y) v) false W settle
+    visit_outside pi bonus c below (rcons s y) claim (fun v => claim * pi (rcons s y) v) false W settle
   end.
 
-Section Foreign.
+Section Outside.
 Let q0 := row2 (4%:Q / 5%:Q) (1 / 5%:Q).
 Let p0 := row2 (1 / 2%:Q) (1 / 2%:Q).
 Let q1 := row2 0 1.
@@ -152,17 +152,17 @@ Let bonus (s : seq bool) := true.
 Let draft (y : bool) := Child y q0 (Child true q1 (Leaf _ _) (Leaf _ _)) (Leaf _ _).
 Let first_is_true (s : seq bool) (next : seq bool) : rat := begins_with true (s ++ next).
 
-Theorem foreign_left_out_is_pi :
+Theorem outside_left_out_is_pi :
   draw q0 (fun y => visit pi pred0 bonus (draft y) [::] 1 p0 false first_is_true 0) = p0 true.
 Proof. by rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
 
-Theorem foreign_claim_1_is_not_pi :
-  draw q0 (fun y => visit_foreign pi bonus 1 (draft y) [::] 1 p0 false first_is_true 0) = 4%:Q / 5%:Q
+Theorem outside_claim_1_is_not_pi :
+  draw q0 (fun y => visit_outside pi bonus 1 (draft y) [::] 1 p0 false first_is_true 0) = 4%:Q / 5%:Q
   /\ p0 true = 1 / 2%:Q.
 Proof. by split=> //; rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
 
-Theorem foreign_claim_0_is_not_pi :
-  draw q0 (fun y => visit_foreign pi bonus 0 (draft y) [::] 1 p0 false first_is_true 0) = 0
+Theorem outside_claim_0_is_not_pi :
+  draw q0 (fun y => visit_outside pi bonus 0 (draft y) [::] 1 p0 false first_is_true 0) = 0
   /\ p0 true = 1 / 2%:Q.
 Proof. by split=> //; rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
-End Foreign.
+End Outside.

@@ -66,20 +66,20 @@ Variables (pi : seq T -> T -> R) (end_of_text : pred T) (bonus : seq T -> bool).
 Hypothesis pi_law : forall s, law (pi s).
 Hypothesis always_bonus : forall s, bonus s.
 
-Lemma finish_longer s owed (settled : bool) n V V' :
+Lemma finish_longer s pi_left (settled : bool) n V V' :
   (n <= size s)%N -> (forall s', (n < size s')%N -> V s' = V' s') ->
-  finish pi bonus s owed settled (emitted V) = finish pi bonus s owed settled (emitted V').
+  finish pi bonus s pi_left settled (emitted V) = finish pi bonus s pi_left settled (emitted V').
 Proof.
 move=> le e; rewrite /finish /emitted always_bonus.
 by case: settled; apply: draw_ext => z; rewrite e // cats1 size_rcons ltnS.
 Qed.
 
-Lemma visit_longer t s a owed (settled : bool) n V V' fail :
+Lemma visit_longer t s a pi_left (settled : bool) n V V' fail :
   (n <= size s)%N -> (forall s', (n < size s')%N -> V s' = V' s') ->
-  visit pi end_of_text bonus t s a owed settled (emitted V) fail =
-  visit pi end_of_text bonus t s a owed settled (emitted V') fail.
+  visit pi end_of_text bonus t s a pi_left settled (emitted V) fail =
+  visit pi end_of_text bonus t s a pi_left settled (emitted V') fail.
 Proof.
-move=> le e; elim: t s a owed settled fail le => [|y L below ihb rest ihr] s a owed settled fail le /=.
+move=> le e; elim: t s a pi_left settled fail le => [|y L below ihb rest ihr] s a pi_left settled fail le /=.
   by rewrite (finish_longer _ _ le e).
 rewrite (ihr _ _ _ _ _ le) (ihr _ _ _ settled _ le); case: ifP => // _.
 have le' : (n <= size (rcons s y))%N by rewrite size_rcons leqW.

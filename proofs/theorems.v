@@ -161,10 +161,10 @@ Check @reused_noise_is_not_pi.
 Print Assumptions reused_noise_is_not_pi.
 Check @first_failure_is_not_pi.
 Print Assumptions first_failure_is_not_pi.
-Check @foreign_claim_1_is_not_pi.
-Print Assumptions foreign_claim_1_is_not_pi.
-Check @foreign_claim_0_is_not_pi.
-Print Assumptions foreign_claim_0_is_not_pi.
+Check @outside_claim_1_is_not_pi.
+Print Assumptions outside_claim_1_is_not_pi.
+Check @outside_claim_0_is_not_pi.
+Print Assumptions outside_claim_0_is_not_pi.
 
 (* The hypotheses can hold: instances.v *)
 Check @collaborative_instance_probability.

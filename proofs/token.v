@@ -4,7 +4,8 @@
 
      keep_or_replace_emits_pi      one position: sum_y q(y) [accept or residual] = pi
      acceptance_is_1_minus_tv      a drafted token is kept with probability 1 - TV(q, pi)
-     verify_token_emits_pi         whole texts, with drafts of any length, foreign tokens, with or without a bonus
+     verify_token_emits_pi         whole texts, with drafts of any length, tokens outside the support, with or without
+                                 a bonus
      verify_token_is_expectation   for each draft, what it emits is a random text: no probability is negative
      verify_match_emits_pi         exact-match verification, whatever was drafted *)
 From mathcomp Require Import all_ssreflect all_algebra.
@@ -87,7 +88,7 @@ Variables (pi : seq T -> T -> R) (bonus : seq T -> bool).
 
 Definition draw_bonus s V : R := if bonus s then draw (pi s) (fun z => V (rcons s z)) else V s.
 
-(* A foreign token (outside the vocabulary, or q(y) = 0) ends the draft before it. *)
+(* A token outside the support (outside the vocabulary, or q(y) = 0) ends the draft before it. *)
 Fixpoint verify_token s (drafted : seq drafted_token) V : R :=
   if drafted is (q, Some y) :: rest then
     if 0 < q y then keep_or_replace (pi s) q y (verify_token (rcons s y) rest V) (fun z => V (rcons s z))
@@ -102,26 +103,26 @@ Fixpoint verify_match s (drafted : seq (option T)) V : R :=
 End Verify.
 
 (* How a draft comes about. `Propose q next`: the next token y is drawn from q, and `next y` says how the draft goes on.
-   `Foreign q y more`: a token stands in the draft that was not drawn from the row beside it, then anything. So the
-   rows, the length, and where foreign tokens stand may depend on the text and on the tokens drafted so far: not on
-   the token that stands next to the row it is drawn from. *)
+   `Outside q y more`: a token stands in the draft that was not drawn from the row beside it, then anything. So the
+   rows, the length, and where tokens outside the support stand may depend on the text and on the tokens drafted so far:
+   not on the token that stands next to the row it is drawn from. *)
 Inductive drafter : Type :=
   | Stop
-  | Foreign (q : T -> R) (y : option T) (more : seq drafted_token)
+  | Outside (q : T -> R) (y : option T) (more : seq drafted_token)
   | Propose (q : T -> R) (next : T -> drafter).
 
 Fixpoint propose (d : drafter) (F : seq drafted_token -> R) : R :=
   match d with
   | Stop => F [::]
-  | Foreign q y more => F ((q, y) :: more)
+  | Outside q y more => F ((q, y) :: more)
   | Propose q next => draw q (fun y => propose (next y) (fun rest => F ((q, Some y) :: rest)))
   end.
 
-(* Every row is a law, and a foreign token has no probability in the row beside it. *)
+(* Every row is a law, and a token outside the support has no probability in the row beside it. *)
 Fixpoint honest (d : drafter) : Prop :=
   match d with
   | Stop => True
-  | Foreign q y _ => if y is Some v then q v = 0 else True
+  | Outside q y _ => if y is Some v then q v = 0 else True
   | Propose q next => law q /\ forall y, honest (next y)
   end.
 

@@ -32,7 +32,7 @@ Lemma counter : ~ forall (pi : seq bool -> bool -> rat) bonus
   (forall s, law (pi s)) -> (forall s, honest (draft s)) ->
   emits pi (fun s V => propose (draft s) (fun drafted => verify_token pi bonus s drafted V)).
 Proof.
-pose draft := Propose half (fun y => if y then Stop _ _ else Foreign half None [::]).
+pose draft := Propose half (fun y => if y then Stop _ _ else Outside half None [::]).
 have drawn (s : seq bool) : honest draft by split=> [|[]] //; exact: half_law.
 move=> /(_ (fun=> half) predT (fun=> draft) (fun=> half_law) drawn 1%N begins [::]);
 rewrite /= /draw !big_bool /= /draw_bonus /keep_or_replace /draw !big_bool.

@@ -1,13 +1,13 @@
 (* SPDX-License-Identifier: Apache-2.0
-   After a child has failed, the node owes all that it owed before, not (owed - L)+. *)
+   After a child has failed, the node weighs all that it pi_left before, not (pi_left - L)+. *)
 (* changes: tree.v *)
 (* theorem: verify_tree_emits_pi *)
 (* needs: tree *)
 (* was:
-      let left := residual 1 owed L in
+      let left := residual 1 pi_left L in
       let failed
    now:
-      let left := owed in
+      let left := pi_left in
       let failed *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law tree.

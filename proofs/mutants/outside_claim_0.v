@@ -1,5 +1,5 @@
 (* SPDX-License-Identifier: Apache-2.0
-   A foreign token gets claim 1: it is accepted. *)
+   A token outside the support gets claim 0: it is replaced from the residual. *)
 (* changes: token.v *)
 (* theorem: verify_token_emits_pi *)
 (* needs: token *)
@@ -7,7 +7,7 @@
     else draw_bonus s V
   else
    now:
-    else verify_token (rcons s y) rest V
+    else draw (norm_or (pi s) (residual 1 (pi s) q)) (fun z => V (rcons s z))
   else *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law token.
@@ -33,7 +33,7 @@ Lemma counter : ~ forall (pi : seq bool -> bool -> rat) bonus
   (forall s, law (pi s)) -> (forall s, honest (draft s)) ->
   emits pi (fun s V => propose (draft s) (fun drafted => verify_token pi bonus s drafted V)).
 Proof.
-move=> /(_ (fun=> half) predT (fun=> Foreign (one_hot _ false) (Some true) [::]) (fun=> half_law) (fun=> erefl)).
+move=> /(_ (fun=> half) predT (fun=> Outside (one_hot _ false) (Some true) [::]) (fun=> half_law) (fun=> erefl)).
 move=> /(_ 1%N begins [::]);
 rewrite /= /draw_bonus /norm_or /mass /draw !big_bool.
 by rewrite !continued_1 continued_0 /draw !big_bool => /eqP; vm_compute.
