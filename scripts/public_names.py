@@ -1,165 +1,127 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The public names of include/specagg that have no comment. scripts/check-tree asks for them.
+"""The public names of include/specagg that have no comment, as libclang reads the headers. scripts/check-tree asks for them.
 
-usage: public_names.py [FOLDER]   FOLDER: of the headers (default: include/specagg)
+usage: public_names.py [FOLDER]    FOLDER: of the headers (default: include/specagg)
+       public_names.py --install   libclang into build/tools, from PyPI (25 MB), if it is not there
 
 Public is what stands at namespace scope outside `detail`, and the public members of public types; not constructors,
-operators and a type's aliases. This reads what clang-format has laid out, and no other C++. A name has a comment if
+operators and a type's aliases. Vectors are the plain ones (SPECAGG_SCALAR). A name has a comment if
   * one stands directly above its declaration or after it, or above its group: declarations of at most five lines each,
     without a blank line between them (a type's first group is that of the type)
   * another declaration of the name in the same scope has one (overloads, specialisations)
   * it is a member that the comment above its type names
   * it is a member that a requires-expression or the comment of a concept asks for, which says what it is
 """
-import pathlib, re, sys
+import pathlib, re, subprocess, sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBCLANG = "18.1.1"
+MISSING = f"libclang {LIBCLANG} is not installed (scripts/public_names.py --install)"
+sys.path.insert(0, str(ROOT / "build/tools" / f"libclang-{LIBCLANG}"))
+try:
+    from clang.cindex import AccessSpecifier, CursorKind as K, Index, TranslationUnit
+except ImportError:
+    Index = None  # nothing is checked
+else:
+    TYPES = {K.STRUCT_DECL, K.CLASS_DECL, K.UNION_DECL, K.CLASS_TEMPLATE, K.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION}
+    FUNCTIONS = {K.FUNCTION_DECL, K.FUNCTION_TEMPLATE, K.CXX_METHOD}
+    ALIASES = {K.TYPE_ALIAS_DECL, K.TYPEDEF_DECL, K.TYPE_ALIAS_TEMPLATE_DECL}
+    # An unexposed declaration with a name is of a variable template.
+    OTHERS = {K.ENUM_DECL, K.CONCEPT_DECL, K.VAR_DECL, K.FIELD_DECL, K.UNEXPOSED_DECL}
 GROUP_LINES = 5
 
 
-def is_comment(lines, i):
-    return 0 <= i < len(lines) and re.match(r"\s*//(?! ----| SPDX)", lines[i]) is not None
+def parsed(folder):
+    """All headers in one file. Of a library that is not there (llama.h), types are unknown, and names are still found."""
+    compiler_headers = subprocess.run(["c++", "-print-file-name=include"], capture_output=True, text=True).stdout.strip()
+    text = "".join(f"#include <specagg/{p.relative_to(folder).as_posix()}>\n" for p in sorted(folder.rglob("*.hpp")))
+    return Index.create().parse(
+        "all.cpp", ["-xc++", "-std=c++20", "-ferror-limit=0", "-DSPECAGG_SCALAR", f"-I{folder.parent}",
+                    f"-I{folder.parents[1]}/tests/cuda/emulator", "-isystem/usr/include/eigen3", "-isystem" + compiler_headers],
+        [("all.cpp", text)], TranslationUnit.PARSE_SKIP_FUNCTION_BODIES | 0x200).cursor  # 0x200: goes on without a header
 
 
-def code_of(lines):
-    """The lines without comments, strings and what is for the preprocessor."""
-    out, continued = [], False
-    for line in lines:
-        directive = continued or re.match(r"\s*#", line)
-        continued = directive and line.endswith("\\")
-        line = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'', '""', line)
-        out.append("" if directive else re.sub(r"/\*.*?\*/", "", line).split("//")[0].rstrip())
-    return out
+def comment_above(lines, i):
+    """The lines of the comment that ends directly above a line."""
+    at = i
+    while at > 0 and re.match(r"\s*//(?! ----| SPDX)", lines[at - 1]):
+        at -= 1
+    return lines[at:i]
 
 
-def head_of(text):
-    """A declaration up to the { of its body, the = of its value, or its ;, without template heads and what stands in <> and
-    (): of the latter one ( is left."""
-    before = None
-    while text != before:
-        before, text = text, re.sub(r"\([^()]*\)", "\0", text)
-    text = re.sub(r"\brequires\s*\0?\s*\{[^{}]*\}", "requires\0", text)
-    text = re.sub(r"\[\[.*?\]\]|[<>=!]=|->|operator[^\w\s\0]+", lambda m: "operator" if "operator" in m[0] else "", text)
-    while head := re.match(r"\s*template\s*<", text):
-        depth, at = 1, head.end()
-        while depth:
-            depth += {"<": 1, ">": -1}.get(text[at], 0)
-            at += 1
-        text = re.sub(r"^\s*requires\b[^\n]*(\n(&&|\|\|)[^\n]*)*\n", "", text[at:])
-    text, before = re.sub(r"[{=;].*", lambda m: m[0][0], text, count=1, flags=re.S), None
-    while text != before:
-        before, text = text, re.sub(r"<[^<>]*>", "", text)
-    return text.strip().replace("\0", "(")
+def declarations(cursor, texts, scope=(), before=(-9, False)):
+    """(header, line, scope, name, cursor, whether it has a comment) of each public one, in order. Scope: names of types.
+    before: the first line of the declaration before, and whether its comment may be this one's, too."""
+    below = AccessSpecifier.PUBLIC  # as written: where types are unknown, a member's own may be wrong
+    for c in cursor.get_children():
+        if c.kind == K.CXX_ACCESS_SPEC_DECL:
+            below = c.access_specifier
+        header = c.location.file and c.location.file.name
+        if header not in texts:
+            continue
+        if c.kind == K.NAMESPACE and c.spelling != "detail" or c.kind in (K.LINKAGE_SPEC, K.UNEXPOSED_DECL) and not c.spelling:
+            yield from declarations(c, texts)
+            continue
+        lines, first, last = texts[header], (c.extent.start.line or c.location.line) - 1, c.extent.end.line - 1
+        if c.kind in TYPES | FUNCTIONS and c.is_definition():  # up to where it opens
+            last = next((i for i in range(first, len(lines)) if "{" in lines[i]), last)
+        in_group = before[1] and first - before[0] <= GROUP_LINES and all(line.strip() for line in lines[before[0]:first])
+        commented = bool(in_group or comment_above(lines, first) or any("//" in line for line in lines[first:last + 1]))
+        before, name = (first, commented), c.spelling.split("<")[0]
+        if (c.kind not in TYPES | FUNCTIONS | OTHERS | (set() if scope else ALIASES) or not name.isidentifier() or
+                name in scope[-1:] or scope and {below, c.access_specifier} != {AccessSpecifier.PUBLIC} or
+                not scope and c.semantic_parent.kind in TYPES):  # a member that is defined outside
+            continue
+        yield header, first, scope, name, c, commented
+        if c.kind in TYPES:
+            yield from declarations(c, texts, scope + (name,), (last, commented and last - first < GROUP_LINES))
 
 
-def name_of(text, member):
-    """The name that a declaration declares; None for what needs no comment."""
-    head = head_of(text)
-    if re.match(r"using namespace|using [\w:]+;", head) or member and head.startswith("using"):
-        return None
-    if named := re.match(r"(?:using|concept|enum(?: class)?|struct|class|union)\s+(?:alignas\(\s*)?([\w:]+)", head):
-        return named[1]
-    if re.match(r"(static_assert|friend|namespace)\b|extern \"", head) or "operator" in head:
-        return None
-    head = re.sub(r"\b(alignas|SPECAGG_DEPRECATED|explicit|requires)\s*\(", "", re.sub(r"\bdecltype\(", "auto ", head))
-    words = re.findall(r"~?\w+", re.sub(r"\bSPECAGG_\w+", "", re.split(r"[(,\[{=;]|(?<!:):(?!:)", head)[0]))
-    kinds = {"inline", "static", "constexpr", "virtual", "mutable", "extern", "const"}
-    return words[-1] if len([w for w in words if w not in kinds]) > 1 else None  # one: a constructor, a deduction guide
-
-
-def scope_of(text):
-    """Of a text that ends in {: the name of the type that it opens; "" for a namespace; None for anything else."""
-    head = head_of(text)
-    if re.match(r"(inline )?namespace\b|extern \"", head):
-        return ""
-    opened = re.match(r"(?:struct|class|union)\s+(?:alignas\(\s*)?([\w:]+)", head)
-    return opened[1] if opened else None
-
-
-def declarations(lines):
-    """(first line, last line, scope, whether it is public, its text), in order. Scope: a tuple of names of types."""
-    code, at, scopes = code_of(lines), 0, [("", True, True)]  # name, public, what `public:` means here
-    while at < len(code):
-        line = code[at].strip()
-        if re.match(r"(public|private|protected):$", line):
-            scopes[-1] = (scopes[-1][0], scopes[-1][2] and line == "public:", scopes[-1][2])
-        elif line.startswith("}"):
-            del scopes[max(len(scopes) - 1, 1):]
-        elif line and not re.match(r"SPECAGG_(BEGIN|END|MOVED)\w*\b", line):
-            first, text, opened = at, line, None
-            while True:
-                depth = sum(map(text.count, "({[")) - sum(map(text.count, ")}]"))
-                if text[-1] == "{" and depth == 1 and (opened := scope_of(text)) is not None:
-                    break
-                whole = text[-1] == ";" or text[-1] == "}" and not head_of(text).endswith("=")
-                if depth == 0 and whole or at + 1 == len(code):
-                    break
-                at += 1
-                text += "\n" + code[at].strip()
-            public = scopes[-1][1]
-            yield first, at, tuple(name for name, *_ in scopes if name), public, text
-            if opened is not None:
-                inside = public and not re.search(r"\bnamespace [\w:]*\bdetail\b", text)
-                scopes.append((opened, inside and not re.search(r"^class |\nclass ", text), inside))
-        at += 1
-
-
-def asked_for(headers):
+def asked_for(texts, found):
     """Members that concepts and other requires-expressions ask for, or that the comment of a concept writes as calls."""
     names = set()
-    for lines in headers.values():
-        code = "\n".join(code_of(lines))
-        for found in re.finditer(r"\brequires\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?\{", code):
-            depth, at = 1, found.end()
+    for lines in texts.values():
+        code = re.sub("//.*", "", "\n".join(lines))
+        for match in re.finditer(r"\brequires\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?\{", code):
+            depth, at = 1, match.end()
             while depth:
                 depth += {"{": 1, "}": -1}.get(code[at], 0)
                 at += 1
-            names |= set(re.findall(r"(?:\.|::)\s*(?:template\s+)?(\w+)", code[found.end():at]))
-        for i, line in enumerate(lines):
-            if re.match(r"concept ", line):
-                at = i - 1
-                while at >= 0 and not is_comment(lines, at) and lines[at].strip():
-                    at -= 1
-                while is_comment(lines, at):
-                    names |= set(re.findall(r"\b(\w+)(?:\(|<\w+>)", lines[at]))
-                    at -= 1
+            names |= set(re.findall(r"(?:\.|::)\s*(?:template\s+)?(\w+)", code[match.end():at]))
+    for header, first, _, _, c, _ in found:
+        if c.kind == K.CONCEPT_DECL:
+            names |= set(re.findall(r"\b(\w+)(?:\(|<\w+>)", "\n".join(comment_above(texts[header], first))))
     return names
 
 
 def uncommented(folder):
     """(header, line, name) of each; and how many public names there are at namespace scope, and members."""
-    headers = {p.relative_to(folder).as_posix(): p.read_text().splitlines() for p in sorted(folder.rglob("*.hpp"))}
-    asked, found, above_type = asked_for(headers), {}, {}
-    for header, lines in headers.items():
-        before = (-2, (), False)  # where the declaration before ended, in which scope, whether its comment is this one's, too
-        for first, last, scope, public, text in declarations(lines):
-            name, opens = name_of(text, bool(scope)), text.endswith("{")
-            head = first + (text.split("{")[0].count("\n") if text[-1] in "{}" else last - first)
-            commented = (is_comment(lines, first - 1) or before == (first - 1, scope, True) or
-                         any("//" in line for line in lines[first:head + 1] + [lines[last]]))
-            before = (last, scope + (name,) if opens and name else scope, commented and last - first < GROUP_LINES)
-            place = pathlib.Path(header).parent
-            if name and re.search(r"\b(struct|class)\b", head_of(text)):
-                at = first
-                while is_comment(lines, at - 1):
-                    at -= 1
-                above_type.setdefault((place, scope + (name,)), []).extend(lines[at:first])
-            if not public or not name or name in scope[-1:]:
-                continue
-            if scope:
-                commented = (commented or name in asked or bool(asked & set(scope[1:])) or "override" in head_of(text) or
-                             re.search(rf"\b{name}\b", " ".join(above_type.get((place, scope), []))))
-            key = (place, scope, name)
-            where, already = found.get(key, ((header, first + 1), False))
-            found[key] = (where, already or commented)
-    members = sum(bool(scope) for _, scope, _ in found)
-    bad = [(*where, "::".join(scope + (name,))) for (_, scope, name), (where, commented) in found.items() if not commented]
-    return bad, len(found) - members, members
+    texts = {str(p): p.read_text().splitlines() for p in folder.rglob("*.hpp")}
+    found = list(declarations(parsed(folder), texts))
+    asked, names, above_type = asked_for(texts, found), {}, {}
+    for header, first, scope, name, c, commented in found:
+        place = pathlib.Path(header).parent
+        if c.kind in TYPES:
+            above_type.setdefault((place, scope + (name,)), []).extend(comment_above(texts[header], first))
+        if scope:
+            commented = (commented or name in asked or bool(asked & set(scope[1:])) or
+                         any(k.kind == K.CXX_OVERRIDE_ATTR for k in c.get_children()) or
+                         re.search(rf"\b{name}\b", " ".join(above_type.get((place, scope), []))))
+        where, already = names.get((place, scope, name), ((header, first + 1), False))
+        names[place, scope, name] = (where, already or commented)
+    members = sum(bool(scope) for _, scope, _ in names)
+    bad = [(pathlib.Path(header).relative_to(folder).as_posix(), line, "::".join(scope + (name,)))
+           for (_, scope, name), ((header, line), commented) in names.items() if not commented]
+    return bad, len(names) - members, members
 
 
 if __name__ == "__main__":
-    root = pathlib.Path(__file__).resolve().parent.parent
-    bad, names, members = uncommented(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "include/specagg")
+    if sys.argv[1:] == ["--install"]:
+        sys.exit(subprocess.run([ROOT / "scripts/from-pypi", "libclang", LIBCLANG]).returncode)
+    if not Index:
+        sys.exit(MISSING)
+    bad, names, members = uncommented(pathlib.Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "include/specagg")
     for header, line, name in bad:
         print(f"{header}:{line}: {name} has no comment")
     print(f"{names} public names at namespace scope, {members} public members: {len(bad)} without a comment")

@@ -158,7 +158,7 @@ class metered {
   }
 
   static constexpr std::size_t most = 63;
-  std::size_t calls = 0, tokens_in = 0;
+  std::size_t calls = 0, tokens_in = 0;  // tokens_in: in all calls
   double seconds = 0;
   std::size_t calls_of[most + 1] = {};
   double seconds_of[most + 1] = {}, fastest_of[most + 1] = {};

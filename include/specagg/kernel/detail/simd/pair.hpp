@@ -9,7 +9,7 @@ SPECAGG_BEGIN
 template <class T, int N>
   requires(N > detail::native_lanes<T>)
 struct lane_mask<T, N> {
-  lane_mask<T, N / 2> lo, hi;
+  lane_mask<T, N / 2> lo, hi;  // of the first half of the lanes, and the second
   SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator&(lane_mask a, lane_mask b) {
     return {a.lo & b.lo, a.hi & b.hi};
   }
@@ -28,7 +28,7 @@ struct vec<T, N> {
   using mask_type = lane_mask<T, N>;
   using half = vec<T, N / 2>;
   static constexpr int lanes = N;
-  half lo, hi;
+  half lo, hi;  // the first half of the lanes, and the second
 
   vec() = default;
   template <class S>
