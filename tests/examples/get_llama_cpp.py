@@ -8,6 +8,7 @@ import importlib.machinery, importlib.util, os, pathlib, re, shutil, signal, sub
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "get-llama-cpp"
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPT.parent))
 loader = importlib.machinery.SourceFileLoader("get_llama_cpp", str(SCRIPT))
 get = importlib.util.module_from_spec(importlib.util.spec_from_loader("get_llama_cpp", loader))
 loader.exec_module(get)

