@@ -139,7 +139,7 @@ TEST_CASE(
     auto q = made(l_q), p = made(l_p);
     random_streams chooser(1);
     const raw_logits_verifier verifier(token_verifier(), room, sampling{.temperature = 0.5});
-    return verifier.verify(draft{{&y, 1}}, q, p, raw_logits{policy}, chooser, out, scratch, {}).why;
+    return verifier.verify(draft{{&y, 1}}, q, p, raw_logits{policy}, chooser, out, scratch).why;
   };
   const double inf = infinity;
   CHECK(verify({0, 1}, {1, 0}, geometric{0.5}, memory) == status::ok);

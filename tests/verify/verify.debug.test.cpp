@@ -39,8 +39,7 @@ verdict verified(const slip& policy, const auto& verifier) {
   std::vector<emission> out(2);
   std::vector<double> scratch(verify_scratch(3, 1));
   std::vector q_rows(2, q), p_rows(2, p);
-  return verifier.verify(draft{drafted}, q_rows, p_rows, policy, random, out, scratch,
-                         std::span<draft_acceptance>());
+  return verifier.verify(draft{drafted}, q_rows, p_rows, policy, random, out, scratch);
 }
 
 }  // namespace
