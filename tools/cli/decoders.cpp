@@ -553,6 +553,32 @@ void name_drafters(decoder& d, const std::string& draft) {
   if (rest.empty() && !draft.empty()) refuse("--draft " + draft, "names no model");
 }
 
+std::string chosen(const std::string& given, const std::string& otherwise) {
+  return given.empty() ? otherwise : given;
+}
+std::string chosen_verifier(const known& k, const std::string& given) {
+  const std::string verifiers = k.verifiers == std::string(every_verifier)
+                                    ? fmt::format("{}", fmt::join(cli::verifiers, ", "))
+                                    : k.verifiers;
+  if (!given.empty() && (", " + verifiers + ",").find(", " + given + ",") == std::string::npos)
+    refuse("--verify " + given,
+           std::string("is unknown to --decoder ") + k.name + " (it has " + verifiers + ")");
+  return chosen(given, verifiers.substr(0, verifiers.find(',')));
+}
+
+// By the decoder's name; models: how many there are.
+void prepare(decoder& d, const generate_options& o, std::size_t models, bool every) {
+  if (d.name == "speculative") speculative(d, o);
+  else if (d.name == "tree") tree(d, o);
+  else if (d.name == "sequential") sequential(d);
+  else if (d.name == "oracle") oracle(d, o);
+  else if (d.name == "sequence") sequence(d);
+  else if (d.name == "bild") bild_original(d);
+  else if (models == 2) collaborative<2>(d, o, every);
+  else if (models == 3) collaborative<3>(d, o, every);
+  else collaborative<4>(d, o, every);
+}
+
 }  // namespace
 
 std::vector<no_effect> without_effect(const generate_options& o) {
@@ -593,23 +619,12 @@ std::vector<no_effect> without_effect(const generate_options& o) {
 }
 
 decoder make_decoder(const generate_options& o, bool every) {
-  const known* k = &known_decoder(o);
-  const auto chosen = [](const std::string& given, std::string otherwise) {
-    return given.empty() ? otherwise : given;
-  };
-  const std::string verifiers = k->verifiers == std::string(every_verifier)
-                                    ? fmt::format("{}", fmt::join(cli::verifiers, ", "))
-                                    : k->verifiers;
+  const known& k = known_decoder(o);
   decoder d;
-  d.name = k->name;
-  d.policy = chosen(o.policy, k->policy);
-  d.gamma = chosen(o.gamma, k->gamma);
-  d.verify = chosen(o.verify, verifiers.substr(0, verifiers.find(',')));
-  if (!o.verify.empty()) {
-    if ((", " + verifiers + ",").find(", " + o.verify + ",") == std::string::npos)
-      refuse("--verify " + o.verify,
-             "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
-  }
+  d.name = k.name;
+  d.policy = chosen(o.policy, k.policy);
+  d.gamma = chosen(o.gamma, k.gamma);
+  d.verify = chosen_verifier(k, o.verify);
   d.space = o.space;
   if (d.name == "tree") {
     d.tree = chosen(o.tree, "3,2,1,1");
@@ -650,16 +665,7 @@ decoder make_decoder(const generate_options& o, bool every) {
   if (n > most_models)
     refuse("--model " + o.models[most_models - 2],
            fmt::format("is one too many: at most {} models", most_models));
-
-  if (d.name == "speculative") speculative(d, o);
-  else if (d.name == "tree") tree(d, o);
-  else if (d.name == "sequential") sequential(d);
-  else if (d.name == "oracle") oracle(d, o);
-  else if (d.name == "sequence") sequence(d);
-  else if (d.name == "bild") bild_original(d);
-  else if (n == 2) collaborative<2>(d, o, every);
-  else if (n == 3) collaborative<3>(d, o, every);
-  else collaborative<4>(d, o, every);
+  prepare(d, o, n, every);
   return d;
 }
 
