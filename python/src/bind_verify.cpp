@@ -83,8 +83,8 @@ struct drafts_of {
   }
 };
 
-// Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at the
-// bonus.
+// Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at
+// the bonus.
 void check_rows(const verify_arguments& a, const drafts_of& drafts, const both_rows& rows,
                 const std::vector<const policy*>& policies) {
   const std::size_t B = drafts.size.size();

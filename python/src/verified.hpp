@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verified batch is in Python: arrays that view one object, which can be printed and pickled.
+// What a verified batch is in Python: arrays that view one object, which is printed and pickled.
 #pragma once
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>

@@ -107,7 +107,7 @@ constexpr bool is_timed =
     std::is_same_v<Policy, opt> || std::is_same_v<Policy, bild> ||
     std::is_same_v<Policy, token_v2> || std::is_same_v<Policy, token_v3>;
 
-// A policy in every decoder that has it: add(execution, gamma, times, predicted, with free scoring).
+// A policy in every decoder that has it: add(execution, gamma, times, predicted, free scoring).
 template <class Policy, class Add>
 void time_policy(lab& lab, const latency_plan& of,
                  const std::vector<std::vector<token_id>>& prompts, const Policy& policy,

@@ -163,6 +163,15 @@ std::vector<std::vector<token_id>> read_prompts(const std::string& file, std::si
   return asked;
 }
 
+// Of the longest prompt and `more` tokens, as far as the context goes.
+std::size_t capacity_for(const std::vector<std::vector<token_id>>& asked, std::size_t more,
+                         std::size_t context) {
+  std::size_t capacity = 1;
+  for (const auto& tokens : asked)
+    capacity = std::max(capacity, std::min(tokens.size() + more, context));
+  return capacity;
+}
+
 int run(int argc, char** argv) {
   std::string file, prompts, out;
   std::size_t texts = 1, most = 200, threads = 1;
@@ -195,11 +204,8 @@ int run(int argc, char** argv) {
     form->ask(tokens, line);
     return tokens;
   });
-  std::size_t capacity = 1;
-  for (const auto& tokens : asked)
-    capacity = std::max(capacity, std::min(tokens.size() + texts * most, weights->context));
   const auto pool = std::make_shared<thread_pool>(threads);
-  cpu::llama model(weights, pool, capacity);
+  cpu::llama model(weights, pool, capacity_for(asked, texts * most, weights->context));
   model.keep_hidden();
   writer write(model, *pool, ends, seed);
   std::filesystem::create_directories(out);
