@@ -364,7 +364,7 @@ TEST_CASE("without documents, or where nothing is found, a site is the plain mod
 }
 
 namespace {
-auto open(const test::renamed& file, cli::site_options how) {
+auto open_renamed(const test::renamed& file, cli::site_options how) {
   how.model = file.path;
   how.vocabulary = bundled_model;
   return cli::make_cpu_site_maker(how);
@@ -374,7 +374,7 @@ auto open(const test::renamed& file, cli::site_options how) {
 TEST_CASE("a site whose model has other tokens has the model's row over what is mapped") {
   const test::renamed file;  // without " the" and " lord"
   const auto text = pieces().encode("And he went up into");
-  const auto alone = open(file, {});
+  const auto alone = open_renamed(file, {});
   REQUIRE(alone->map());
   CHECK((alone->map()->size() > 4000 && alone->map()->size() < pieces().size()));
   CHECK(alone->vocab_size() == pieces().size());
@@ -411,8 +411,8 @@ TEST_CASE("a site whose model has other tokens has the model's row over what is 
 TEST_CASE("a site whose model has other tokens keeps passages, too") {
   const test::renamed file;
   const auto story = pieces().encode(read(kjv + "/test.txt").substr(0, 400));
-  const auto kept = open(file, {.folder = kjv, .documents = 3}),
-             unkept = open(file, {.folder = kjv, .documents = 3, .prefixes = 0});
+  const auto kept = open_renamed(file, {.folder = kjv, .documents = 3}),
+             unkept = open_renamed(file, {.folder = kjv, .documents = 3, .prefixes = 0});
   std::vector<answer> answers;
   for (const auto& of : {kept, kept, unkept}) {
     const auto site = of->make(200, 1);
