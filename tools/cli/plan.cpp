@@ -17,7 +17,6 @@ namespace cli {
 namespace {
 
 using namespace specagg;
-using namespace specagg::sites;
 using json = nlohmann::ordered_json;
 
 // --- cos ---

@@ -20,6 +20,7 @@ namespace cli {
 namespace {
 
 using namespace specagg;
+using namespace specagg::sites;
 using json = nlohmann::ordered_json;
 
 // --- dssd ---
