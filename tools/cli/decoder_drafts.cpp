@@ -17,7 +17,7 @@ namespace {
 
 using namespace specagg;
 
-constexpr std::size_t most_automatic = 32;  // the same for --gamma auto
+constexpr std::size_t most_automatic = 32;  // tokens drafted by --gamma auto, at most
 // levels, and children of a node, of --tree auto
 constexpr std::size_t deepest_tree = 8, widest_tree = 4;
 

@@ -786,8 +786,7 @@ bool openssl_is_here() {
   return false;
 }
 
-void gets_nothing(const cloud& c, const setting& s, const net::security& with,
-                  const std::string& why) {
+void gets_nothing(cloud& c, const setting& s, const net::security& with, const std::string& why) {
   raw_peer p(c.address(), with);
   p.say(s.at(side::l, 7), s.terms);
   const std::string said = p.end();
