@@ -114,16 +114,139 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
+using row_type = normal_form<softmax_row<float>>;
+constexpr std::size_t walked_vocabulary = 128256;
+
+// Logits of both models at every node of a tree, and what is drafted there.
+struct walked_tree {
+  static constexpr std::size_t V = walked_vocabulary;
+  std::vector<std::size_t> shape;
+  std::size_t n, end = 1;  // nodes at most, and the one after the last
+  std::vector<std::vector<float>> q, p;
+  std::vector<token_id> tokens;
+  std::vector<std::uint32_t> parents, depths;
+  std::vector<proposal_row<softmax_row<float>>> laws;
+  std::vector<double> sums;
+
+  explicit walked_tree(const std::vector<std::size_t>& of)
+      : shape(of),
+        n(tree_size(of)),
+        q(n + 1, std::vector<float>(V)),
+        p(q),
+        tokens(n),
+        parents(n),
+        depths(n + 1),
+        laws(n + 1),
+        sums(verify_scratch(V)) {
+    const random_streams noise(3);
+    for (std::size_t i = 0; i <= n; ++i)
+      for (std::size_t v = 0; v < V; ++v) {
+        const auto u = [&](std::uint32_t k) {
+          return float(noise.uniform({stream::side, std::uint32_t(v), k}));
+        };
+        p[i][v] = 6 * u(std::uint32_t(2 * i));
+        q[i][v] = p[i][v] + 2 * u(std::uint32_t(2 * i + 1));
+      }
+  }
+  draft_tree grow(proposal kind, random_streams& chooser) {
+    end = 1;
+    for (std::size_t i = 0; i < end; ++i) {
+      if (depths[i] == shape.size()) continue;
+      softmax_row<float> row(q[i]);
+      const std::size_t b = shape[depths[i]];
+      const std::size_t children = propose_children(kind, row, {end, depths[i] + 1}, chooser,
+                                                    std::span(tokens).subspan(end - 1, b),
+                                                    std::span(laws).subspan(end, b), sums);
+      for (std::size_t c = 0; c < children; ++c, ++end) {
+        parents[end - 1] = std::uint32_t(i);
+        depths[end] = depths[i] + 1;
+      }
+    }
+    return {std::span(tokens).first(end - 1), std::span(parents).first(end - 1), 0};
+  }
+};
+
+// Rows that are computed when a walk asks for them, and what it has asked for.
+struct asked_rows {
+  walked_tree& of;
+  std::vector<row_type> rows = std::vector<row_type>(of.n + 1);
+  std::vector<bool> seen = std::vector<bool>(of.n + 1);
+  // once when a child is visited, once more when it has failed
+  std::vector<int> asked = std::vector<int>(of.n + 1);
+
+  void forget() {
+    for (std::size_t i = 0; i <= of.n; ++i) {
+      rows[i] = row_type();
+      seen[i] = false;
+      asked[i] = 0;
+    }
+  }
+  const row_type& row(std::size_t i) {
+    if (rows[i].why() == status::missing_row) rows[i] = softmax_row<float>(of.p[i]).normalise();
+    seen[i] = true;
+    return rows[i];
+  }
+  const auto& law(std::size_t i) {
+    ++asked[i];
+    return of.laws[i];
+  }
+  // The draft's rows that failed children were drawn from.
+  std::vector<softmax_row<float>> rows_of_failed() const {
+    std::vector<softmax_row<float>> all;
+    for (std::size_t i = 1; i < of.end; ++i)
+      if (asked[i] > 1 && of.laws[i].row.index() == 0) all.emplace_back(of.q[of.parents[i - 1]]);
+    return all;
+  }
+};
+
+struct walk_times {  // of each round: seconds, and how many
+  std::vector<double> walk, floor, floor_of_target, down, visited, drawn;
+};
+walk_times time_walks(walked_tree& t, proposal kind) {
+  walk_times all;
+  std::vector<tree_node> nodes(t.n + 1);
+  std::vector<float> residual(t.shape.size() * t.V);
+  std::vector<emission> out(t.shape.size() + 1);
+  for (std::uint64_t round = 0; round < 40; ++round) {
+    random_streams chooser(round);
+    const draft_tree tree = t.grow(kind, chooser);
+    asked_rows by{t};
+    const auto p_rows =
+        rows_of(t.n + 1, [&](std::size_t i) -> const row_type& { return by.row(i); });
+    const auto law_of = rows_of(t.n + 1, [&](std::size_t i) -> const auto& { return by.law(i); });
+    const tree_memory<float> work{out, nodes, residual, t.sums};
+    by.forget();
+    all.down.push_back(seconds_of([&] {
+      (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, work);
+    }));
+    by.forget();
+    all.walk.push_back(seconds_of(
+        [&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, work); }));
+    const std::vector<bool> which = by.seen;
+    const std::vector<softmax_row<float>> of = by.rows_of_failed();
+    by.forget();
+    all.floor_of_target.push_back(seconds_of([&] {
+      for (std::size_t i = 0; i <= t.n; ++i)
+        if (which[i]) by.rows[i] = softmax_row<float>(t.p[i]).normalise();
+    }));
+    all.floor.push_back(all.floor_of_target.back() + seconds_of([&] {
+                          for (const softmax_row<float>& row : of) (void)row.normalise();
+                        }));
+    all.visited.push_back(double(std::count(which.begin(), which.end(), true)));
+    all.drawn.push_back(double(of.size()));
+  }
+  return all;
+}
+
 // A walk over a tree of rows of floats that nothing has read yet, beside one read of each row that
 // it visits: the target's rows where it goes, and the draft's rows that failed children were drawn
 // from.
 void walks() {
-  constexpr std::size_t V = 128256;
   fmt::print(
       "\nA walk, V {}, microseconds (median); floor: one pass over each of the target's rows that "
       "was visited, and "
       "over the law of each failed child that was drawn from a row\n\n",
-      V);
+      walked_vocabulary);
   fmt::print(
       "| shape | nodes | proposals | rows visited | laws | floor | traversal | over the floor | "
       "over the target's rows "
@@ -131,91 +254,14 @@ void walks() {
   for (const auto& shape :
        std::vector<std::vector<std::size_t>>{{4, 2, 1}, {2, 2, 2, 1, 1}, {1, 1, 1, 1}})
     for (const proposal kind : {proposal::greedy, proposal::sampled, proposal::top}) {
-      const std::size_t n = tree_size(shape);
-      std::vector<std::vector<float>> q(n + 1, std::vector<float>(V)), p = q;
-      const random_streams noise(3);
-      for (std::size_t i = 0; i <= n; ++i)
-        for (std::size_t v = 0; v < V; ++v) {
-          const auto u = [&](std::uint32_t k) {
-            return float(noise.uniform({stream::side, std::uint32_t(v), k}));
-          };
-          p[i][v] = 6 * u(std::uint32_t(2 * i));
-          q[i][v] = p[i][v] + 2 * u(std::uint32_t(2 * i + 1));
-        }
-      std::vector<token_id> tokens(n);
-      std::vector<std::uint32_t> parents(n), depths(n + 1);
-      std::vector<proposal_row<softmax_row<float>>> laws(n + 1);
-      std::vector<double> sums(verify_scratch(V)), walk, floor, floor_of_target, down, visited,
-          drawn;
-      std::vector<tree_node> nodes(n + 1);
-      std::vector<float> residual(shape.size() * V);
-      std::vector<emission> out(shape.size() + 1);
-      for (std::uint64_t round = 0; round < 40; ++round) {
-        random_streams chooser(round);
-        std::size_t end = 1;
-        for (std::size_t i = 0; i < end; ++i) {
-          if (depths[i] == shape.size()) continue;
-          softmax_row<float> row(q[i]);
-          const std::size_t b = shape[depths[i]];
-          const std::size_t children = propose_children(kind, row, {end, depths[i] + 1}, chooser,
-                                                        std::span(tokens).subspan(end - 1, b),
-                                                        std::span(laws).subspan(end, b), sums);
-          for (std::size_t c = 0; c < children; ++c, ++end) {
-            parents[end - 1] = std::uint32_t(i);
-            depths[end] = depths[i] + 1;
-          }
-        }
-        using row_type = normal_form<softmax_row<float>>;
-        std::vector<row_type> rows(n + 1);
-        std::vector<bool> seen(n + 1);
-        const auto p_rows = rows_of(n + 1, [&](std::size_t i) -> const row_type& {
-          if (rows[i].why() == status::missing_row) rows[i] = softmax_row<float>(p[i]).normalise();
-          seen[i] = true;
-          return rows[i];
-        });
-        // once when a child is visited, once more when it has failed
-        std::vector<int> asked(n + 1);
-        const auto law_of = rows_of(n + 1, [&](std::size_t i) -> const auto& {
-          ++asked[i];
-          return laws[i];
-        });
-        const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1),
-                              0};
-        const tree_memory<float> work{out, nodes, residual, sums};
-        const auto fresh = [&] {
-          for (std::size_t i = 0; i <= n; ++i) {
-            rows[i] = row_type();
-            seen[i] = false;
-            asked[i] = 0;
-          }
-        };
-        fresh();
-        down.push_back(seconds_of([&] {
-          (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, work);
-        }));
-        fresh();
-        walk.push_back(seconds_of(
-            [&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, work); }));
-        const std::vector<bool> which = seen;
-        std::vector<softmax_row<float>> of;  // the draft's row that a failed child was drawn from
-        for (std::size_t i = 1; i < end; ++i)
-          if (asked[i] > 1 && laws[i].row.index() == 0) of.emplace_back(q[parents[i - 1]]);
-        fresh();
-        floor_of_target.push_back(seconds_of([&] {
-          for (std::size_t i = 0; i <= n; ++i)
-            if (which[i]) rows[i] = softmax_row<float>(p[i]).normalise();
-        }));
-        floor.push_back(floor_of_target.back() + seconds_of([&] {
-                          for (const softmax_row<float>& row : of) (void)row.normalise();
-                        }));
-        visited.push_back(double(std::count(which.begin(), which.end(), true)));
-        drawn.push_back(double(of.size()));
-      }
+      walked_tree tree(shape);
+      const walk_times t = time_walks(tree, kind);
+      const double walk = median(t.walk), floor = median(t.floor);
       fmt::print(
           "| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.2f} | {:.0f} |\n",
-          fmt::join(shape, ","), n, name(kind), median(visited), median(drawn), 1e6 * median(floor),
-          1e6 * median(walk), median(walk) / median(floor), median(walk) / median(floor_of_target),
-          1e6 * median(down));
+          fmt::join(shape, ","), tree.n, name(kind), median(t.visited), median(t.drawn),
+          1e6 * floor, 1e6 * walk, walk / floor, walk / median(t.floor_of_target),
+          1e6 * median(t.down));
       std::fflush(stdout);
     }
 }

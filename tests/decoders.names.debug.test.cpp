@@ -176,78 +176,92 @@ struct no_watch {
 
 }  // namespace engine
 
-TEST_CASE("decoders call their own functions, not an engine's of the same names") {
-  constexpr std::size_t V = 4, most = 12;
-  std::vector<specagg::token_id> buffer(32);
+namespace {
+
+constexpr std::size_t V = 4, most = 12;
+struct decoding {
   engine::streams chooser;
   std::array<engine::model, 2> m{engine::model(1), engine::model(2)};
-  const auto check = [&](auto&& decode) {
-    engine::processor processor;
-    specagg::text t{buffer, 0};
-    specagg::append(t, 1, processor);
-    CHECK(decode(t, processor) == specagg::status::ok);
-    CHECK(t.size == 1 + most);
-    CHECK(processor.tokens == t.size);
-  };
-  const engine::accept_all accept;
-  const engine::no_watch watch;
-  check([&](specagg::text& t, engine::processor& processor) {
+  engine::accept_all accept;
+  engine::no_watch watch;
+};
+template <class Decode>
+void check_text(Decode&& decode) {
+  std::vector<specagg::token_id> buffer(32);
+  engine::processor processor;
+  specagg::text t{buffer, 0};
+  specagg::append(t, 1, processor);
+  CHECK(decode(t, processor) == specagg::status::ok);
+  CHECK(t.size == 1 + most);
+  CHECK(processor.tokens == t.size);
+}
+
+}  // namespace
+
+TEST_CASE("decoders of drafts call their own functions, not an engine's of the same names") {
+  decoding d;
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    specagg::speculative_workspace<double> work(V, {.gamma = 3});
+    return specagg::speculative_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
+                                       specagg::with::processor{processor},
+                                       specagg::with::accept{d.accept},
+                                       specagg::with::after_round{d.watch});
+  });
+  check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
     return specagg::speculative_decode(
-        t, most, m[0], m[1], engine::policy{}, chooser, work, specagg::with::processor{processor},
-        specagg::with::accept{accept}, specagg::with::after_round{watch});
+        t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
+        specagg::with::processor{processor}, specagg::with::accept{d.accept},
+        specagg::with::after_round{d.watch}, specagg::with::verifier{specagg::block_verifier{}});
   });
-  check([&](specagg::text& t, engine::processor& processor) {
-    specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(
-        t, most, m[0], m[1], engine::policy{}, chooser, work, specagg::with::processor{processor},
-        specagg::with::accept{accept}, specagg::with::after_round{watch},
-        specagg::with::verifier{specagg::block_verifier{}});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
-    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::policy{}, chooser,
-                                         work, specagg::with::processor{processor},
-                                         specagg::with::accept{accept},
-                                         specagg::with::after_round{watch});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
-    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(
-        t, most, std::tie(m[0], m[1]), specagg::raw_logits<engine::combiner>{}, chooser, work,
-        specagg::with::processor{processor}, specagg::with::accept{accept},
-        specagg::with::after_round{watch});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
-    const std::array<std::size_t, 2> shape{2, 1};
-    specagg::tree_workspace<double> work(V, specagg::tree_options{shape});
-    return specagg::tree_decode(t, most, m[0], m[1], engine::policy{}, chooser, work,
-                                specagg::with::processor{processor}, specagg::with::accept{accept},
-                                specagg::with::after_round{watch});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, {});
-    return specagg::oracle_decode(t, most, m[0], m[1], engine::policy{}, chooser, work,
-                                  specagg::with::processor{processor},
-                                  specagg::with::accept{accept});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, {});
-    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, work,
-                                    specagg::with::processor{processor},
-                                    specagg::with::accept{accept});
-  });
-  check([&](specagg::text& t, engine::processor& processor) {
+  check_text([&](specagg::text& t, engine::processor& processor) {
     const std::vector<specagg::token_id> to{0, 1, 2, 3};
     specagg::vocabulary_map map;
     REQUIRE(specagg::make_vocabulary_map(to, V, map) == specagg::status::ok);
-    specagg::mapped_drafter<engine::model> drafter(m[0], map, 3);
+    specagg::mapped_drafter<engine::model> drafter(d.m[0], map, 3);
     specagg::drafting_workspace<double, specagg::normal_form<specagg::mapped_row<double>>> work(
         V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser, work,
-                                       specagg::with::processor{processor},
-                                       specagg::with::accept{accept},
-                                       specagg::with::after_round{watch});
+    return specagg::speculative_decode(t, most, drafter, d.m[1], specagg::lossless{}, d.chooser,
+                                       work, specagg::with::processor{processor},
+                                       specagg::with::accept{d.accept},
+                                       specagg::with::after_round{d.watch});
+  });
+}
+TEST_CASE("turns, trees and cascades call their own functions, not an engine's of the same names") {
+  decoding d;
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
+    return specagg::collaborative_decode(t, most, std::tie(d.m[0], d.m[1]), engine::policy{},
+                                         d.chooser, work, specagg::with::processor{processor},
+                                         specagg::with::accept{d.accept},
+                                         specagg::with::after_round{d.watch});
+  });
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
+    return specagg::collaborative_decode(
+        t, most, std::tie(d.m[0], d.m[1]), specagg::raw_logits<engine::combiner>{}, d.chooser, work,
+        specagg::with::processor{processor}, specagg::with::accept{d.accept},
+        specagg::with::after_round{d.watch});
+  });
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    const std::array<std::size_t, 2> shape{2, 1};
+    specagg::tree_workspace<double> work(V, specagg::tree_options{shape});
+    return specagg::tree_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
+                                specagg::with::processor{processor},
+                                specagg::with::accept{d.accept},
+                                specagg::with::after_round{d.watch});
+  });
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    specagg::cascade_workspace<double> work(V, {});
+    return specagg::oracle_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
+                                  specagg::with::processor{processor},
+                                  specagg::with::accept{d.accept});
+  });
+  check_text([&](specagg::text& t, engine::processor& processor) {
+    specagg::cascade_workspace<double> work(V, {});
+    return specagg::sequence_decode(t, most, d.m[0], d.m[1], 0.5, d.chooser, work,
+                                    specagg::with::processor{processor},
+                                    specagg::with::accept{d.accept});
   });
 }
 TEST_CASE("verifiers call their own functions, with any rows of an engine") {

@@ -55,6 +55,15 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
   });
 }
 
+std::vector<llama_token> first_tokens(const llama_vocab* words, const std::string& text) {
+  std::vector<llama_token> tokens(text.size() + 8);
+  const auto count =
+      llama_tokenize(words, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
+                     static_cast<std::int32_t>(tokens.size()), true, false);
+  tokens.resize(std::min(longest, static_cast<std::size_t>(std::max(count, 0))));
+  return tokens;
+}
+
 void print_lines(const char* file, const std::string& text) {
   for (const bool repack : {true, false}) {
     llama_model_params how = llama_model_default_params();
@@ -66,11 +75,7 @@ void print_lines(const char* file, const std::string& text) {
       std::exit(1);
     }
     const llama_vocab* words = llama_model_get_vocab(model.get());
-    std::vector<llama_token> tokens(text.size() + 8);
-    const auto count =
-        llama_tokenize(words, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                       static_cast<std::int32_t>(tokens.size()), true, false);
-    tokens.resize(std::min(longest, static_cast<std::size_t>(std::max(count, 0))));
+    const std::vector<llama_token> tokens = first_tokens(words, text);
     for (const bool flash : {true, false}) {
       llama_context_params with = llama_context_default_params();
       with.n_ctx = 256;

@@ -233,15 +233,53 @@ def _sampling(values: dict[str, Any]) -> Sampling:
     return how if sampled else Sampling(0.0)
 
 
-def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, policy: PolicyLike, verifier: str,
-           decoder: str, gamma: Union[int, str], seed: Union[int, Sequence[int], None], attention_mask: Any,
-           logits_processor: Any, stopping_criteria: Any, streamer: Any) -> Any:
-    """generate(), with all of its values."""
+def _ends_and_pad(values: dict[str, Any]) -> tuple[list[int], int, bool]:
+    """The tokens that end a text, the one that texts are padded with, and whether it stands for nothing else."""
     ends = values.get("eos_token_id", [])
     eos = [ends] if isinstance(ends, int) else [int(one) for one in ends]
     known_pad = values.get("pad_token_id")
     pad = known_pad if known_pad is not None else eos[0] if eos else 0
-    sequences, pads = _prompts(input_ids, attention_mask, pad, known_pad is not None and pad not in eos)
+    return eos, pad, known_pad is not None and pad not in eos
+
+
+def _check_decoder(decoder: str, policy: PolicyLike) -> None:
+    if decoder not in ("speculative", "sequential"):
+        raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
+    if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
+        raise ValueError('policy: decoder="sequential" takes "chow" or "chow-log", which do not read the target\'s row')
+
+
+def _seeds(seed: Union[int, Sequence[int], None], count: int) -> tuple[list[int], Sequence[int]]:
+    """The seed and the request of each text: one seed for all, or one each."""
+    if seed is None:
+        seed = int(torch.randint(2**62, ()).item())
+    seeds = [_number(one, "seed", int, 0, 2**64 - 1) for one in ([seed] * count if isinstance(seed, int) else seed)]
+    if len(seeds) != count:
+        raise ValueError(f"seed: expected one number or {count}, not {len(seeds)}")
+    return seeds, range(count) if isinstance(seed, int) else [0] * count
+
+
+def _speculate(work: _Decoding, auto: Union[_DraftLength, None], fixed: int,
+               left: list[int]) -> tuple[list[list[int]], list[int], list[int]]:
+    """A round of texts that take so many tokens more, the last of which is not drafted."""
+    most = auto.gamma() if auto else fixed
+    emitted, drafted, accepted = work.speculate([min(most, n - 1) for n in left])
+    if auto:
+        auto.observe(accepted, drafted, *work.times)
+    return emitted, drafted, accepted
+
+
+def _padded(sequences: list[list[int]], pad: int, like: Any) -> Any:
+    longest = max(map(len, sequences))
+    return torch.tensor([s + [pad] * (longest - len(s)) for s in sequences], dtype=like.dtype, device=like.device)
+
+
+def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, policy: PolicyLike, verifier: str,
+           decoder: str, gamma: Union[int, str], seed: Union[int, Sequence[int], None], attention_mask: Any,
+           logits_processor: Any, stopping_criteria: Any, streamer: Any) -> Any:
+    """generate(), with all of its values."""
+    eos, pad, pad_is_padding = _ends_and_pad(values)
+    sequences, pads = _prompts(input_ids, attention_mask, pad, pad_is_padding)
     count = len(sequences)
 
     auto = _DraftLength() if gamma == "auto" else None
@@ -249,18 +287,10 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     start = input_ids.shape[1]
     room = _number(new_tokens(values, start), "max_new_tokens", int, 1, 2**31 - 1)
     sampling = _sampling(values)
-    if decoder not in ("speculative", "sequential"):
-        raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
-    if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
-        raise ValueError('policy: decoder="sequential" takes "chow" or "chow-log", which do not read the target\'s row')
+    _check_decoder(decoder, policy)
     if streamer is not None and count > 1:
         raise ValueError("streamer: for a batch of one")
-    if seed is None:
-        seed = int(torch.randint(2**62, ()).item())
-    seeds = [_number(one, "seed", int, 0, 2**64 - 1) for one in ([seed] * count if isinstance(seed, int) else seed)]
-    if len(seeds) != count:
-        raise ValueError(f"seed: expected one number or {count}, not {len(seeds)}")
-    requests = range(count) if isinstance(seed, int) else [0] * count
+    seeds, requests = _seeds(seed, count)
 
     criteria = StoppingCriteriaList(stopping_criteria or [])
     made = processors_of(values, eos, torch.tensor(pads, device=input_ids.device), start, start + room, input_ids.device)
@@ -293,20 +323,15 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
             if decoder == "sequential":
                 emitted, drafted, accepted = work.defer()
             else:
-                most = auto.gamma() if auto else fixed  # the last token of a round is not drafted
-                emitted, drafted, accepted = work.speculate([min(most, start + room - len(sequences[b]) - 1)
-                                                             for b in active])
-                if auto:
-                    auto.observe(accepted, drafted, *work.times)
+                left = [start + room - len(sequences[b]) for b in active]
+                emitted, drafted, accepted = _speculate(work, auto, fixed, left)
             for b, d, a in zip(active, drafted, accepted):
                 totals[0][b] += d
                 totals[1][b] += a
             work.finish([any(write(b, token) for token in tokens) for b, tokens in zip(active, emitted)])
     if streamer is not None:
         streamer.end()
-    longest = max(map(len, sequences))
-    ids = torch.tensor([s + [pad] * (longest - len(s)) for s in sequences], dtype=input_ids.dtype,
-                       device=input_ids.device)
+    ids = _padded(sequences, pad, input_ids)
     if not values.get("return_dict_in_generate"):
         return ids
     return Generated(ids, totals[0], totals[1], [len(s) - start for s in sequences], rounds)

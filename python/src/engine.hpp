@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the module (module.cpp) asks of the engine (engine.cpp), as plain data. The engine is built
+// What the module (bind_*.cpp) asks of the engine (engine.cpp), as plain data. The engine is built
 // once for each instruction set, and specagg_dispatch chooses one at import; the module is built
 // once, for every machine.
 #pragma once

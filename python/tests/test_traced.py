@@ -169,13 +169,8 @@ int main() {
 """
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """For each case the laws [N, V] of each set of rows: of the library's policy, and of the C++ that is generated."""
-    compiler = shutil.which("g++")
-    if not compiler or not INCLUDE.is_dir():
-        pytest.skip("needs g++ and the headers")
-    folder = tmp_path_factory.mktemp("policies")
+def laws_program():
+    """It prints the laws of each case, of the library's policy and of the generated one, for the rows that it reads."""
     text = (
         "".join(
             mine.cpp(f"generated_{mine.name}").replace("#pragma once\n", "")
@@ -196,7 +191,17 @@ def compiled(tmp_path_factory):
         f"  static_assert(specagg::TargetPolicy<generated_{mine.name}, float>);\n"
         for _, mine, _ in CATALOGUE
     )
-    (folder / "laws.cpp").write_text(text + "}\n")
+    return text + "}\n"
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """For each case the laws [N, V] of each set of rows: of the library's policy, and of the C++ that is generated."""
+    compiler = shutil.which("g++")
+    if not compiler or not INCLUDE.is_dir():
+        pytest.skip("needs g++ and the headers")
+    folder = tmp_path_factory.mktemp("policies")
+    (folder / "laws.cpp").write_text(laws_program())
     subprocess.run(
         [
             compiler,

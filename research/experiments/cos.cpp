@@ -178,49 +178,61 @@ continuation parallel(const collaboration& c) {
   };
 }
 
+// The logits of N models at the rows of a round: after the text, and after each drafted token.
+template <std::size_t N>
+struct round_logits {
+  text& t;
+  std::vector<meter>& models;
+  sampling sample;
+  std::size_t rows, v = models[0].vocab_size();
+  std::vector<float> logits = std::vector<float>(N * rows * v);
+
+  processed_row<float> row(std::size_t k, std::size_t j) const {
+    return {std::span<const float>(logits).subspan((k * rows + j) * v, v), sample};
+  }
+  // the rows of model k from position `first` of a round on, up to the one after the text
+  status score(std::size_t k, std::size_t first, std::size_t last) {
+    no_processor none;
+    return specagg::score(
+        t.tokens.first(t.size), models[k], none,
+        std::span(logits).subspan((k * rows + first) * v, (last + 1 - first) * v));
+  }
+};
+
 template <std::size_t N>
 continuation speculating(const collaboration& c, std::size_t gamma) {
   return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
                      decoded& d) {
     using sides = detail::model_sides<0, N>;
-    const std::size_t v = models[0].vocab_size(), rows = gamma + 1, end = t.size + most;
-    const sampling sample{c.temperature};
-    std::vector<float> logits(N * rows * v), combined(v);
-    std::vector<double> scratch(block_count(v));
+    const std::size_t end = t.size + most;
+    round_logits<N> by{t, models, {c.temperature}, gamma + 1};
+    std::vector<float> combined(by.v);
+    std::vector<double> scratch(block_count(by.v));
     no_processor none;
-    const auto row_at = [&](std::size_t k, std::size_t j) {
-      return processed_row<float>(std::span<const float>(logits).subspan((k * rows + j) * v, v),
-                                  sample);
-    };
-    // the rows of model k from position `first` of a round on, up to the one after the text
-    const auto scored = [&](std::size_t k, std::size_t first, std::size_t last) {
-      return score(t.tokens.first(t.size), models[k], none,
-                   std::span(logits).subspan((k * rows + first) * v, (last + 1 - first) * v));
-    };
     while (t.size < end) {
       const std::size_t start = t.size, g = std::min(gamma, end - start - 1);
       const auto at = [&](stream use) {
         return moment{use, std::uint32_t(t.size), std::uint32_t(start)};
       };
       for (std::size_t j = 0; j < g; ++j) {
-        if (const status s = scored(0, j, j); s != status::ok) return s;
-        const auto row = row_at(0, j).normalise();
+        if (const status s = by.score(0, j, j); s != status::ok) return s;
+        const auto row = by.row(0, j).normalise();
         if (const status s = row.why(); s != status::ok) return s;
         append(t, draw(row, at(stream::draft), chooser, scratch), none);
       }
       for (std::size_t k = 1; k < N; ++k)
-        if (const status s = scored(k, 0, g); s != status::ok) return s;
+        if (const status s = by.score(k, 0, g); s != status::ok) return s;
       t.size = start;
       emission e{.from = origin::accepted};
       std::size_t accepted = 0;
       for (; e.from == origin::accepted; ++accepted) {
         if (accepted == g)  // all: the first model's row for the bonus token
-          if (const status s = scored(0, g, g); s != status::ok) return s;
+          if (const status s = by.score(0, g, g); s != status::ok) return s;
         std::array<processed_row<float>, N> row;
-        for (std::size_t k = 0; k < N; ++k) row[k] = row_at(k, accepted);
+        for (std::size_t k = 0; k < N; ++k) row[k] = by.row(k, accepted);
         const status s = with_policy<N>(c, [&](const auto& policy) {
           return with_law_of(
-              policy, row, sample, std::span(combined), [&](const auto& all, const auto& pi) {
+              policy, row, by.sample, std::span(combined), [&](const auto& all, const auto& pi) {
                 if (accepted < g)
                   return detail::keep_or_replace<sides>(
                       all, pi, detail::examine<sides>(all, pi, t.tokens[t.size]),
@@ -331,6 +343,26 @@ known acceptances(lab& lab, const collaboration& c, const std::vector<std::vecto
   return {q_sum / n, p_sum / n};
 }
 
+// The speed-up of a way of two models, with the time that scoring a draft takes, and without it.
+void by_formula(const lab& lab, const collaboration& c, const way& w, known a, double& predicted,
+                double& free) {
+  const std::string& q = c.models[0];
+  const std::string& p = c.models[1];
+  const double step = lab.seconds(p, 1), cost = lab.seconds(q, 1) / step;
+  const double v = lab.seconds(p, double(w.gamma) + 1) / step;
+  if (w.method == "speculative") {
+    predicted = plan::naive_cos_speedup(a.a_q, w.gamma, cost, v);
+    free = plan::naive_cos_speedup(a.a_q, w.gamma, cost);
+  } else if (w.method == "sd") {
+    predicted = (1 + cost) * plan::speculative_speedup(a.a_q, w.gamma, cost, v, true);
+    free = (1 + cost) * plan::speculative_speedup(a.a_q, w.gamma, cost, 1, true);
+  } else if (w.method == "alternating") {
+    const double v_q = lab.seconds(q, 2) / lab.seconds(q, 1);
+    predicted = plan::rates({a.a_q, a.a_p, w.gamma, 1, cost, v_q, v}).speedup;
+    free = plan::rates({a.a_q, a.a_p, w.gamma, 1, cost}).speedup;
+  }
+}
+
 constexpr std::size_t prompt_tokens = 64;
 
 }  // namespace
@@ -419,33 +451,16 @@ void cos_speed(lab& lab, const cos_plan& of, table& out) {
         speedups[w].push_back(rate[w].back() * (1 / before + 1 / after) / 2);
     }
     for (std::size_t w = 0; w < decoders.size(); ++w) {
-      const double gamma = double(decoders[w].gamma);
-      const std::string& q = c.models[0];
-      const std::string& p = c.models[1];
       // There is no formula for three models: calls are counted.
       double predicted = c.models.size() == 2 ? 1 : called[w] / called[0],
              free = c.models.size() == 2 ? 1 : NAN;
       for (const auto& row : counted)
         if (c.models.size() == 2 && row.at("models") == name_of(c) &&
             row.at("policy") == c.policy() && std::stod(row.at("temperature")) == c.temperature &&
-            row.at("method") == decoders[w].method && std::stod(row.at("gamma")) == gamma) {
-          const double step = lab.seconds(p, 1), cost = lab.seconds(q, 1) / step;
-          const double a_q = std::stod(row.at("a_q")), a_p = std::stod(row.at("a_p"));
-          const double v = lab.seconds(p, gamma + 1) / step;
-          if (decoders[w].method == "speculative") {
-            predicted = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost, v);
-            free = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost);
-          } else if (decoders[w].method == "sd") {
-            predicted =
-                (1 + cost) * plan::speculative_speedup(a_q, decoders[w].gamma, cost, v, true);
-            free = (1 + cost) * plan::speculative_speedup(a_q, decoders[w].gamma, cost, 1, true);
-          } else if (decoders[w].method == "alternating") {
-            predicted = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost,
-                                     lab.seconds(q, 2) / lab.seconds(q, 1), v})
-                            .speedup;
-            free = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost}).speedup;
-          }
-        }
+            row.at("method") == decoders[w].method &&
+            std::stod(row.at("gamma")) == double(decoders[w].gamma))
+          by_formula(lab, c, decoders[w], {std::stod(row.at("a_q")), std::stod(row.at("a_p"))},
+                     predicted, free);
       if (decoders[w].method == "parallel") predicted = free = NAN;  // no formula
       out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma,
               median(rate[w]), median(speedups[w]), predicted, median(speedups[w]) / predicted - 1,

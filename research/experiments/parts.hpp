@@ -35,6 +35,32 @@ inline std::uint64_t hash(std::uint64_t h, const std::string& bytes) {  // FNV-1
   for (const char c : bytes) h = (h ^ std::uint8_t(c)) * 0x100000001b3;
   return h;
 }
+// The parts that have `only` in their name, and those that they need.
+template <class Lab>
+std::vector<bool> parts_due(const std::vector<part<Lab>>& parts, const std::string& only) {
+  std::vector<bool> due(parts.size());
+  const auto ask = [&](auto& self, std::size_t i) -> void {
+    due[i] = true;
+    const std::string needs = fmt::format(" {} ", parts[i].needs);
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      if (needs.find(fmt::format(" {} ", parts[k].name)) != std::string::npos) self(self, k);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (std::string(parts[i].name).find(only) != std::string::npos) ask(ask, i);
+  return due;
+}
+// Under its name only when it is all there.
+inline void write_whole(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  auto partial = path;
+  partial += ".partial";
+  {
+    std::ofstream file(partial, std::ios::binary);
+    file << text << std::flush;
+    if (!file) throw specagg::error(partial.string(), "", "cannot be written");
+  }
+  std::filesystem::rename(partial, path);
+}
 }  // namespace detail
 
 inline std::string content(const std::filesystem::path& path) {
@@ -58,15 +84,7 @@ void run(const std::vector<part<Lab>>& parts, const settings& how, const std::st
                        how.seed, from);
   };
   const auto takes = [&](const part<Lab>& p) { return how.quick ? p.quick_seconds : p.seconds; };
-  std::vector<bool> due(parts.size());
-  const auto ask = [&](auto& self, std::size_t i) -> void {
-    due[i] = true;
-    const std::string needs = fmt::format(" {} ", parts[i].needs);
-    for (std::size_t k = 0; k < parts.size(); ++k)
-      if (needs.find(fmt::format(" {} ", parts[k].name)) != std::string::npos) self(self, k);
-  };
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    if (std::string(parts[i].name).find(only) != std::string::npos) ask(ask, i);
+  const std::vector<bool> due = detail::parts_due(parts, only);
   std::vector<const part<Lab>*> left;
   double all = 0;  // expected seconds of the parts left
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -98,15 +116,7 @@ void run(const std::vector<part<Lab>>& parts, const settings& how, const std::st
     lab.progress = [&](double share) { say(share, false); };
     table t(p->header);
     p->run(lab, t);
-    std::filesystem::create_directories(path(*p).parent_path());
-    auto partial = path(*p);
-    partial += ".partial";
-    {
-      std::ofstream file(partial, std::ios::binary);
-      file << first_line(*p) << t.text() << std::flush;
-      if (!file) throw specagg::error(partial.string(), "", "cannot be written");
-    }
-    std::filesystem::rename(partial, path(*p));
+    detail::write_whole(path(*p), first_line(*p) + t.text());
     done += takes(*p);
     say(1, true);
   }

@@ -167,6 +167,61 @@ void dragon_acceptance(lab& lab, table& out) {
     }
 }
 
+// Every strategy in one setting: a row for each, add(aggregation, strategy, ...).
+template <class Add>
+void add_simulated(lab& lab, const cli::scheduled_setting& how, std::uint32_t repeats,
+                   const char* aggregation, const Add& add) {
+  const double way = how.base + how.delay / 2;
+  const plan::dragon d{how.c_l, how.c_r, way, way, how.accept};
+  const std::size_t strategies = how.look_ahead == 1 ? 1 : scheduling_names.size();
+  std::vector<std::vector<cli::scheduled_times>> of(strategies,
+                                                    std::vector<cli::scheduled_times>(repeats));
+  lab.each(strategies * repeats, [&](std::size_t i) {
+    of[i / repeats][i % repeats] =
+        cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
+  });
+  const std::size_t eq8 = std::min(std::size_t(scheduling::eq8), strategies - 1);
+  for (std::size_t s = 0; s < strategies; ++s) {
+    const auto ms = [&](std::size_t which, std::size_t k) {
+      return 1e3 * of[which][k].all / double(how.tokens);
+    };
+    const auto fixed = scheduling(s) == scheduling::l   ? plan::latency(d)
+                       : scheduling(s) == scheduling::r ? plan::latency(plan::exchanged(d))
+                                                        : NAN;
+    add(aggregation, scheduling_names[s], how.accept,
+        mean_of(0, repeats, 1, [&](std::size_t k) { return ms(s, k); }),
+        mean_of(0, repeats, 1, [&](std::size_t k) { return ms(s, k) - ms(eq8, k); }),
+        1e3 * mean_of(0, repeats, 1, [&](std::size_t k) { return of[s][k].first; }).mean,
+        1e3 * (how.look_ahead == 1 ? plan::token_wise_latency(d) : fixed),
+        scheduling(s) == scheduling::l && how.look_ahead > 1 ? plan::speedup_eq9(d) : NAN);
+  }
+}
+
+// What needs no simulation. way: seconds of a message.
+template <class Add>
+void add_closed_forms(double device, double cloud, double way, const Add& add) {
+  constexpr double row = 50272 * 16 / 100e6;  // s; V probabilities at 100 Mbit/s
+  // Baselines without a simulation: the device alone, and the rows of 20 tokens sent at once.
+  const double apart = plan::sequence_wise_latency({device, cloud, way, way}, 20, row);
+  add("device alone", "device", {}, {1e3 * device, 0}, {NAN, NAN}, 1e3 * device, NAN, NAN);
+  add("sequence-wise", "device", {}, {1e3 * apart, 0}, {NAN, NAN}, 1e3 * 20 * apart, NAN, NAN);
+  // Corollary 6.5: the exact time with aggregation at the device, alpha^r = 1/2, alpha^l =
+  // 0.5 and 0.9.
+  for (const double a_l : {0.5, 0.9}) {
+    const agreement known = plan::agreement_of(a_l, 0.5);
+    const double exact = 1e3 * plan::latency({device, cloud, way, way, known});
+    add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact, NAN);
+  }
+  // Corollary 6.4: with alpha^l = 1/2, alpha^r = 0.1 and 0.9.
+  for (const double a_r : {0.1, 0.9}) {
+    const agreement known = plan::agreement_of(0.5, a_r);
+    const plan::dragon d{device, cloud, way, way, known};
+    const double exact = 1e3 * plan::latency(d);
+    add("exact", fmt::format("cloud {:g}", a_r), known, {exact, 0}, {NAN, NAN}, NAN, exact,
+        plan::speedup_eq9(d));
+  }
+}
+
 // The protocol itself is simulated, by what `specagg plan schedulers` runs: the schedulers learn
 // the acceptances by counting, drafts run at most 16 tokens ahead. Times are given, not measured: a
 // cloud of 22 ms a token, and a device of 22 or, without a graphics card as in the paper, 88 ms.
@@ -174,8 +229,7 @@ void dragon_acceptance(lab& lab, table& out) {
 void dragon_latency(lab& lab, table& out) {
   const records accepted = lab.read("acceptance");
   const std::uint32_t tokens = 100, repeats = lab.how.quick ? 4 : 50;
-  // s; a row of V probabilities at 100 Mbit/s
-  constexpr double cloud = 0.022, base = 0.001, row = 50272 * 16 / 100e6;
+  constexpr double cloud = 0.022, base = 0.001;  // s
   const std::vector<double> delays{0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5};
   std::size_t done = 0;
   for (const double temperature : {1.0, 0.5})
@@ -199,57 +253,13 @@ void dragon_latency(lab& lab, table& out) {
         };
         const auto all = [&](const char* aggregation, const agreement& accept,
                              std::uint32_t look_ahead) {
-          const cli::scheduled_setting how{device, cloud, base, delay, accept, tokens, look_ahead};
-          const double way = base + delay / 2;
-          const plan::dragon d{device, cloud, way, way, accept};
-          const std::size_t strategies = look_ahead == 1 ? 1 : scheduling_names.size();
-          std::vector<std::vector<cli::scheduled_times>> of(
-              strategies, std::vector<cli::scheduled_times>(repeats));
-          lab.each(strategies * repeats, [&](std::size_t i) {
-            of[i / repeats][i % repeats] =
-                cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
-          });
-          const std::size_t eq8 = std::min(std::size_t(scheduling::eq8), strategies - 1);
-          for (std::size_t s = 0; s < strategies; ++s) {
-            const auto ms = [&](std::size_t which, std::size_t k) {
-              return 1e3 * of[which][k].all / double(tokens);
-            };
-            const auto fixed = scheduling(s) == scheduling::l   ? plan::latency(d)
-                               : scheduling(s) == scheduling::r ? plan::latency(plan::exchanged(d))
-                                                                : NAN;
-            add(aggregation, scheduling_names[s], accept,
-                mean_of(0, repeats, 1, [&](std::size_t k) { return ms(s, k); }),
-                mean_of(0, repeats, 1, [&](std::size_t k) { return ms(s, k) - ms(eq8, k); }),
-                1e3 * mean_of(0, repeats, 1, [&](std::size_t k) { return of[s][k].first; }).mean,
-                1e3 * (look_ahead == 1 ? plan::token_wise_latency(d) : fixed),
-                scheduling(s) == scheduling::l && look_ahead > 1 ? plan::speedup_eq9(d) : NAN);
-          }
+          add_simulated(lab, {device, cloud, base, delay, accept, tokens, look_ahead}, repeats,
+                        aggregation, add);
         };
         all("synchronous", {}, 1);
         all("independent", law("independent"), 16);
         all("shared noise", law("shared"), 16);
-        // Baselines without a simulation: the device alone, and the rows of 20 tokens sent at once.
-        const double way = base + delay / 2,
-                     apart = plan::sequence_wise_latency({device, cloud, way, way}, 20, row);
-        add("device alone", "device", {}, {1e3 * device, 0}, {NAN, NAN}, 1e3 * device, NAN, NAN);
-        add("sequence-wise", "device", {}, {1e3 * apart, 0}, {NAN, NAN}, 1e3 * 20 * apart, NAN,
-            NAN);
-        // Corollary 6.5: the exact time with aggregation at the device, alpha^r = 1/2, alpha^l =
-        // 0.5 and 0.9.
-        for (const double a_l : {0.5, 0.9}) {
-          const agreement known = plan::agreement_of(a_l, 0.5);
-          const double exact = 1e3 * plan::latency({device, cloud, way, way, known});
-          add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact,
-              NAN);
-        }
-        // Corollary 6.4: with alpha^l = 1/2, alpha^r = 0.1 and 0.9.
-        for (const double a_r : {0.1, 0.9}) {
-          const agreement known = plan::agreement_of(0.5, a_r);
-          const plan::dragon d{device, cloud, way, way, known};
-          const double exact = 1e3 * plan::latency(d);
-          add("exact", fmt::format("cloud {:g}", a_r), known, {exact, 0}, {NAN, NAN}, NAN, exact,
-              plan::speedup_eq9(d));
-        }
+        add_closed_forms(device, cloud, base + delay / 2, add);
         lab.progress(double(++done) / double(4 * delays.size()));
       }
     }

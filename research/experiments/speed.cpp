@@ -100,18 +100,70 @@ double predicted_speedup(const lab& lab, const pair& models, const decoded& d,
                              free_scoring ? 1 : v);
 }
 
+template <class Policy>
+constexpr bool is_timed =
+    std::is_same_v<Policy, lossless> || std::is_same_v<Policy, ensemble> ||
+    std::is_same_v<Policy, lossy> || std::is_same_v<Policy, chow> || std::is_same_v<Policy, diff> ||
+    std::is_same_v<Policy, opt> || std::is_same_v<Policy, bild> ||
+    std::is_same_v<Policy, token_v2> || std::is_same_v<Policy, token_v3>;
+
+// A policy in every decoder that has it: add(execution, gamma, times, predicted, free scoring).
+template <class Policy, class Add>
+void time_policy(lab& lab, const latency_plan& of,
+                 const std::vector<std::vector<token_id>>& prompts, const Policy& policy,
+                 const Add& add) {
+  const pair& models = of.models;
+  const double c = lab.seconds(models.q, 1) / lab.seconds(models.p, 1);
+  const auto speculative = [&](std::size_t gamma, bool acceptances) -> continuation {
+    return [&policy, gamma, acceptances](text& t, std::size_t n, std::vector<meter>& m,
+                                         random_streams& r, decoded& d) {
+      return speculate(t, n, m, r, d, policy, gamma, 1, acceptances);
+    };
+  };
+  const std::vector<std::size_t>& gammas = of.gammas;
+  std::vector<continuation> ways;
+  for (const std::size_t gamma : gammas) ways.push_back(speculative(gamma, false));
+  ways.push_back([&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
+    const cascade_options options;
+    cascade_workspace<float> work(m[0].vocab_size(), options);
+    return oracle_decode(t, n, m[0], m[1], policy, r, work);
+  });
+  if constexpr (std::is_same_v<Policy, chow>)
+    ways.push_back([&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
+      const cascade_options options;
+      cascade_workspace<float> work(m[0].vocab_size(), options);
+      return sequential_decode(t, n, m[0], m[1], policy, r, work);
+    });
+  const auto timed = against_target(lab, models, prompts, of.tokens, of.repeats, 1, ways);
+  for (std::size_t i = 0; i < gammas.size(); ++i) {
+    // Once more with acceptances, which take time, for the prediction.
+    const decoded by_rows =
+        decode_all(lab, {models.q, models.p}, prompts, of.tokens, speculative(gammas[i], true));
+    add("speculative", gammas[i], timed[i], predicted_speedup(lab, models, by_rows),
+        predicted_speedup(lab, models, by_rows, true));
+  }
+  add("oracle", 0, timed[gammas.size()], 1 / (1 + c), 1 / (1 + c));
+  if constexpr (std::is_same_v<Policy, chow>) {
+    // A call of the target reads the draft's tokens since its last one. The draft is asked
+    // at every token, but where the target is asked because it was not for ten tokens.
+    const auto& t = timed.back();
+    const double calls = double(t.last.calls(1)) / double(t.last.tokens),
+                 drafts = double(t.last.calls(0)) / double(t.last.tokens);
+    const double each = calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
+    add("sequential", 0, t, 1 / (c * drafts + calls * each), 1 / (c * drafts + calls));
+  }
+}
+
 }  // namespace
 
 void latency(lab& lab, const latency_plan& of, table& out) {
   const pair& models = of.models;
   const auto prompts = lab.prompts(of.prompts);
-  const std::size_t most = of.tokens, repeats = of.repeats;
   std::vector<sweep> rules = of.rules;
   if (lab.how.quick)
     for (sweep& s : rules) s.values = {s.values[s.values.size() / 2]};
   std::size_t count = 0, done = 0;
   for (const sweep& s : rules) count += s.values.size();
-  const double c = lab.seconds(models.q, 1) / lab.seconds(models.p, 1);
 
   for (const sweep& s : rules)
     for (const double x : s.values) {
@@ -126,53 +178,7 @@ void latency(lab& lab, const latency_plan& of, table& out) {
                 double(t.last.calls(1)) / double(t.last.tokens), listed(t.speedups));
       };
       with_policy(s.rule, x, [&]<class Policy>(const Policy& policy) {
-        if constexpr (std::is_same_v<Policy, lossless> || std::is_same_v<Policy, ensemble> ||
-                      std::is_same_v<Policy, lossy> || std::is_same_v<Policy, chow> ||
-                      std::is_same_v<Policy, diff> || std::is_same_v<Policy, opt> ||
-                      std::is_same_v<Policy, bild> || std::is_same_v<Policy, token_v2> ||
-                      std::is_same_v<Policy, token_v3>) {
-          const auto speculative = [&](std::size_t gamma, bool acceptances) -> continuation {
-            return [&policy, gamma, acceptances](text& t, std::size_t n, std::vector<meter>& m,
-                                                 random_streams& r, decoded& d) {
-              return speculate(t, n, m, r, d, policy, gamma, 1, acceptances);
-            };
-          };
-          const std::vector<std::size_t>& gammas = of.gammas;
-          std::vector<continuation> ways;
-          for (const std::size_t gamma : gammas) ways.push_back(speculative(gamma, false));
-          ways.push_back(
-              [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
-                const cascade_options options;
-                cascade_workspace<float> work(m[0].vocab_size(), options);
-                return oracle_decode(t, n, m[0], m[1], policy, r, work);
-              });
-          if constexpr (std::is_same_v<Policy, chow>)
-            ways.push_back(
-                [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
-                  const cascade_options options;
-                  cascade_workspace<float> work(m[0].vocab_size(), options);
-                  return sequential_decode(t, n, m[0], m[1], policy, r, work);
-                });
-          const auto timed = against_target(lab, models, prompts, most, repeats, 1, ways);
-          for (std::size_t i = 0; i < gammas.size(); ++i) {
-            // Once more with acceptances, which take time, for the prediction.
-            const decoded by_rows =
-                decode_all(lab, {models.q, models.p}, prompts, most, speculative(gammas[i], true));
-            add("speculative", gammas[i], timed[i], predicted_speedup(lab, models, by_rows),
-                predicted_speedup(lab, models, by_rows, true));
-          }
-          add("oracle", 0, timed[gammas.size()], 1 / (1 + c), 1 / (1 + c));
-          if constexpr (std::is_same_v<Policy, chow>) {
-            // A call of the target reads the draft's tokens since its last one. The draft is asked
-            // at every token, but where the target is asked because it was not for ten tokens.
-            const auto& t = timed.back();
-            const double calls = double(t.last.calls(1)) / double(t.last.tokens),
-                         drafts = double(t.last.calls(0)) / double(t.last.tokens);
-            const double each =
-                calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
-            add("sequential", 0, t, 1 / (c * drafts + calls * each), 1 / (c * drafts + calls));
-          }
-        }
+        if constexpr (is_timed<Policy>) time_policy(lab, of, prompts, policy, add);
       });
       lab.progress(double(++done) / double(count));
     }

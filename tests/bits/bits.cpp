@@ -176,6 +176,32 @@ struct table {  // a Distribution that is no array
   T operator[](std::size_t v) const { return p[v]; }
 };
 
+template <class Pair>
+void add_sums(hash& sums, const Pair& r) {
+  sums.add(r.sum([](auto at) { return specagg::positive(at.p - at.q); }));
+  sums.add(r.sum([](auto at) { return at.p * at.q; }));
+  const auto [a, b] = r.sum([](auto at) { return specagg::both(sqrt(at.p), at.q / (at.p + 1)); });
+  sums.add(a);
+  sums.add(b);
+  sums.add(r.max([](auto at) { return at.p - at.q; }));
+}
+
+// Rows of logits under temperatures and filters.
+template <class T>
+void add_filtered(hash& filters, const std::vector<T>& l) {
+  for (int i = 0; i < 12; ++i) {
+    const double temperatures[] = {0, 0.5, 1, 3}, top_p[] = {1, 0.9, 0.4}, min_p[] = {0, 0.05};
+    const auto row = specagg::processed_row<T>(l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u,
+                                                   top_p[i % 3], min_p[i % 2]})
+                         .normalise();
+    filters.add(std::uint64_t(row.why()));
+    filters.add(row.restriction.logit);
+    const std::size_t last = row.restriction.last;  // of 32 bits on some machines
+    filters.add(last == std::size_t(-1) ? std::uint64_t(-1) : last);
+    for (std::size_t v = 0; v < l.size(); v += 5) filters.add(row[v]);
+  }
+}
+
 template <class T>
 void rows(const char* sums_name, const char* lse_name, const char* rows_name,
           const char* filters_name, const char* draws_name) {
@@ -195,17 +221,8 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
     using indexed = std::remove_const_t<decltype(indexed_q)>;
     const specagg::row_pair<true, dense, dense> pair(dense_q, dense_p);
     const specagg::row_pair<true, indexed, dense> mixed(indexed_q, dense_p);
-    const auto add_sums = [&](const auto& r) {
-      sums.add(r.sum([](auto at) { return specagg::positive(at.p - at.q); }));
-      sums.add(r.sum([](auto at) { return at.p * at.q; }));
-      const auto [a, b] =
-          r.sum([](auto at) { return specagg::both(sqrt(at.p), at.q / (at.p + 1)); });
-      sums.add(a);
-      sums.add(b);
-      sums.add(r.max([](auto at) { return at.p - at.q; }));
-    };
-    add_sums(pair);
-    add_sums(mixed);
+    add_sums(sums, pair);
+    add_sums(sums, mixed);
 
     add_row(all_rows, dense_p);
     add_row(all_rows, indexed_q);
@@ -222,17 +239,7 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
       add_row(all_rows, specagg::softmax_row<T>(l, temperature));
     add_row(all_rows, specagg::confident_row(specagg::softmax_row<T>(l, 0.5), dense_q));
 
-    for (int i = 0; i < 12; ++i) {
-      const double temperatures[] = {0, 0.5, 1, 3}, top_p[] = {1, 0.9, 0.4}, min_p[] = {0, 0.05};
-      const auto row = specagg::processed_row<T>(l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u,
-                                                     top_p[i % 3], min_p[i % 2]})
-                           .normalise();
-      filters.add(std::uint64_t(row.why()));
-      filters.add(row.restriction.logit);
-      const std::size_t last = row.restriction.last;  // of 32 bits on some machines
-      filters.add(last == std::size_t(-1) ? std::uint64_t(-1) : last);
-      for (std::size_t v = 0; v < size; v += 5) filters.add(row[v]);
-    }
+    add_filtered(filters, l);
     std::vector<std::uint32_t> counts(size);
     std::vector<token_id> distinct(size), text(64);
     specagg::penalties penalties({1.3, 0.7, 0.11}, counts, distinct, text);

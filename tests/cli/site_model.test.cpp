@@ -363,18 +363,18 @@ TEST_CASE("without documents, or where nothing is found, a site is the plain mod
   CHECK(worst < 4e-6);
 }
 
-TEST_CASE(
-    "a site whose model has other tokens has the model's row over what is mapped, and keeps "
-    "passages, too") {
+namespace {
+auto open_renamed(const test::renamed& file, cli::site_options how) {
+  how.model = file.path;
+  how.vocabulary = bundled_model;
+  return cli::make_cpu_site_maker(how);
+}
+}  // namespace
+
+TEST_CASE("a site whose model has other tokens has the model's row over what is mapped") {
   const test::renamed file;  // without " the" and " lord"
-  const auto open = [&](const cli::site_options& how) {
-    cli::site_options o = how;
-    o.model = file.path;
-    o.vocabulary = bundled_model;
-    return cli::make_cpu_site_maker(o);
-  };
   const auto text = pieces().encode("And he went up into");
-  const auto alone = open({});
+  const auto alone = open_renamed(file, {});
   REQUIRE(alone->map());
   CHECK((alone->map()->size() > 4000 && alone->map()->size() < pieces().size()));
   CHECK(alone->vocab_size() == pieces().size());
@@ -402,9 +402,17 @@ TEST_CASE(
   }
   CHECK(worst < 1e-5);
 
+  cli::site_options same{.model = bundled_model, .vocabulary = bundled_model};  // nothing to map
+  CHECK_FALSE(cli::make_cpu_site_maker(same)->map());
+  same.vocabulary = texts + "/kjv/test.txt";
+  CHECK_THROWS_AS(cli::make_cpu_site_maker(same), error);
+}
+
+TEST_CASE("a site whose model has other tokens keeps passages, too") {
+  const test::renamed file;
   const auto story = pieces().encode(read(kjv + "/test.txt").substr(0, 400));
-  const auto kept = open({.folder = kjv, .documents = 3}),
-             unkept = open({.folder = kjv, .documents = 3, .prefixes = 0});
+  const auto kept = open_renamed(file, {.folder = kjv, .documents = 3}),
+             unkept = open_renamed(file, {.folder = kjv, .documents = 3, .prefixes = 0});
   std::vector<answer> answers;
   for (const auto& of : {kept, kept, unkept}) {
     const auto site = of->make(200, 1);
@@ -418,11 +426,6 @@ TEST_CASE(
   }
   CHECK(dynamic_cast<cli::site_maker_of<cli::mapped_sites<cli::cpu_sites>>&>(*kept)
             .library->prefixes_computed == 3);
-
-  cli::site_options same{.model = bundled_model, .vocabulary = bundled_model};  // nothing to map
-  CHECK_FALSE(cli::make_cpu_site_maker(same)->map());
-  same.vocabulary = texts + "/kjv/test.txt";
-  CHECK_THROWS_AS(cli::make_cpu_site_maker(same), error);
 }
 
 TEST_CASE(

@@ -375,45 +375,28 @@ TEST_CASE(
           {"--origins", "--json"});
 }
 
-TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
-  using specagg::token_id;
-  const specagg::cpu::tokenizer pieces(
-      specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/draft.gguf"));
-  const folder f;
-  const std::string prompt = "Tell me of the torches in the harbour of Vrondelmoor";
-  std::vector<std::string> documents;
-  for (const std::string side : {"device", "cloud"}) {
-    std::string text;
-    for (int i = 0; i < 5; ++i)
-      text += "In the harbour of Vrondelmoor the " + side + " keeper number " +
-              std::to_string(i * 7919) +
-              " lights torches of quexberry wax, and his password is zyx" +
-              std::to_string(i * 104729) + side + ".\n";
-    f.write(side + "/secret.txt", text);
-    documents.push_back(text);
-  }
-  server s("dragon serve --documents " + f.path + "/cloud");
-  slow_link link(s.port, slow_link::way{});
-  link.record(true);
-  const json j =
-      result(run("dragon device --max-tokens 60 --codec full --row-top-k 0 --documents " + f.path +
-                 "/device --prompt '" + prompt + "'" + to(link.port())));
-  REQUIRE(j["tokens"].size() == 60);
-  const std::string said = prompt + j["text"].get<std::string>();
-  auto emitted = pieces.encode(prompt);
-  for (const auto& t : j["tokens"]) emitted.push_back(t);
+namespace {
 
-  // As a message would have them: each a varint of its number + 1.
-  const auto as_bytes = [](std::span<const token_id> tokens) {
-    std::string bytes;
-    for (const token_id t : tokens) {
-      auto x = std::uint32_t(t) + 1;
-      for (; x >= 0x80; x >>= 7) bytes += char(x | 0x80);
-      bytes += char(x);
-    }
-    return bytes;
-  };
-  const auto found = [&](const std::string& wire) {
+// As a message would have them: each a varint of its number + 1.
+std::string in_message(std::span<const specagg::token_id> tokens) {
+  std::string bytes;
+  for (const specagg::token_id t : tokens) {
+    auto x = std::uint32_t(t) + 1;
+    for (; x >= 0x80; x >>= 7) bytes += char(x | 0x80);
+    bytes += char(x);
+  }
+  return bytes;
+}
+
+// What may not be on the wire: documents, but for what is said aloud.
+struct secrets {
+  const specagg::cpu::tokenizer& pieces;
+  std::vector<std::string> documents;
+  std::string said = {};
+  std::vector<specagg::token_id> emitted = {};
+
+  // "": nothing of them.
+  std::string found(const std::string& wire) const {
     std::string as_text, as_tokens;  // the last of each
     for (const std::string& text : documents) {
       for (std::size_t i = 0; i + 24 <= text.size(); ++i) {
@@ -427,42 +410,78 @@ TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
         const bool is_said =
             std::search(emitted.begin(), emitted.end(), part.begin(), part.end()) != emitted.end();
         const std::string numbers(reinterpret_cast<const char*>(part.data()), part.size_bytes());
-        if (!is_said && wire.find(as_bytes(part)) != std::string::npos)
+        if (!is_said && wire.find(in_message(part)) != std::string::npos)
           as_tokens = "tokens: " + pieces.decode(part);
         if (wire.find(numbers) != std::string::npos) as_tokens = "numbers: " + pieces.decode(part);
       }
     }
     return as_text + as_tokens;
-  };
+  }
+};
+
+void send_bytes(slow_link& link, const std::string& bytes) {
+  const int port = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(std::uint16_t(link.port()));
+  REQUIRE(connect(port, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0);
+  const std::size_t before = link.bytes(0);
+  REQUIRE(write(port, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
+  CHECK(soon([&] { return link.bytes(0) >= before + bytes.size(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  close(port);
+}
+
+}  // namespace
+
+TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
+  const specagg::cpu::tokenizer pieces(
+      specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/draft.gguf"));
+  const folder f;
+  const std::string prompt = "Tell me of the torches in the harbour of Vrondelmoor";
+  secrets of{pieces, {}};
+  for (const std::string side : {"device", "cloud"}) {
+    std::string text;
+    for (int i = 0; i < 5; ++i)
+      text += "In the harbour of Vrondelmoor the " + side + " keeper number " +
+              std::to_string(i * 7919) +
+              " lights torches of quexberry wax, and his password is zyx" +
+              std::to_string(i * 104729) + side + ".\n";
+    f.write(side + "/secret.txt", text);
+    of.documents.push_back(text);
+  }
+  server s("dragon serve --documents " + f.path + "/cloud");
+  slow_link link(s.port, slow_link::way{});
+  link.record(true);
+  const json j =
+      result(run("dragon device --max-tokens 60 --codec full --row-top-k 0 --documents " + f.path +
+                 "/device --prompt '" + prompt + "'" + to(link.port())));
+  REQUIRE(j["tokens"].size() == 60);
+  of.said = prompt + j["text"].get<std::string>();
+  of.emitted = pieces.encode(prompt);
+  for (const auto& t : j["tokens"]) of.emitted.push_back(t);
+
   const auto wire = link.recorded();
   for (const std::string& way : wire) {
     CHECK(way.size() > 1000);
-    CHECK(found(way) == "");
+    CHECK(of.found(way) == "");
   }
   // The recording has what is said, and the search finds what is sent: so it would have found a
   // passage.
-  CHECK(wire[0].find(as_bytes(std::span(emitted).first(6))) != std::string::npos);  // the prompt
+  CHECK(wire[0].find(in_message(std::span(of.emitted).first(6))) !=
+        std::string::npos);  // the prompt
   const auto send = [&](const std::string& bytes) {
-    const int port = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in a{};
-    a.sin_family = AF_INET;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    a.sin_port = htons(std::uint16_t(link.port()));
-    REQUIRE(connect(port, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0);
-    const std::size_t before = link.bytes(0);
-    REQUIRE(write(port, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
-    CHECK(soon([&] { return link.bytes(0) >= before + bytes.size(); }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    close(port);
-    return found(link.recorded()[0]);
+    send_bytes(link, bytes);
+    return of.found(link.recorded()[0]);
   };
-  const auto passage = pieces.encode(documents[0]);
+  const auto passage = pieces.encode(of.documents[0]);
   specagg::sites::hello terms{.most_tokens = 512};
   terms.codec.vocabulary = pieces.size();
   std::vector<std::uint8_t> bytes(4096);
   bytes.resize(encode(specagg::sites::part_of(passage, 0, 64), terms, bytes));
   CHECK(send({bytes.begin(), bytes.end()}).rfind("tokens: ", 0) == 0);
-  CHECK(send(documents[1].substr(100, 60)).rfind("text: ", 0) == 0);
+  CHECK(send(of.documents[1].substr(100, 60)).rfind("text: ", 0) == 0);
 }
 
 TEST_CASE(
@@ -518,7 +537,6 @@ TEST_CASE("two sites: output and traces that cannot be written are reported") {
 }
 
 TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
-  const folder f;
   server s("dragon serve --seed 3");
   refuses("dragon device --give-up 0.5 --insecure --connect 127.0.0.1:1",
           {"127.0.0.1:1", "no answer for 0.5 s"});
@@ -548,6 +566,10 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   }
   refuses("dragon serve --insecure --listen 127.0.0.1", {"127.0.0.1", "HOST:PORT"});
   refuses("dragon device --insecure --prompt-file /dev/zero", {"/dev/zero", "16777216 bytes"});
+}
+
+TEST_CASE("two sites: files and options that cannot be used are said in one line") {
+  const folder f;
   refuses("dragon serve --insecure --token-file " + f.path, {"cannot be read"});
   const std::string pem = f.write("x.pem", "this is no certificate");
   refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem,

@@ -83,6 +83,11 @@ struct example {
   // elements before the first row: rows lie at any address
   std::size_t draft_offset, target_offset;
 
+  specagg::draft drafted(std::size_t r) const {
+    return {.tokens = std::span(tokens).subspan(r * size.most, size.most),
+            .start = start[r],
+            .end_of_text = size.end_of_text};
+  }
   example(const shape& s, numbers& random, bool coupled)
       : masked(random.below(4) == 0),
         draft_offset(random.below(2) ? random.below(4) : 0),
@@ -208,6 +213,61 @@ inline bool same_bits(double a, double b) {
   return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b));
 }
 
+// What a verifier says of a request.
+struct round_of_one {
+  specagg::verdict said;
+  std::span<const specagg::emission> emissions;
+  std::span<const specagg::draft_acceptance> acceptances;
+};
+
+// Request r on the CPU.
+template <class S, class Policy, class CpuVerifier>
+specagg::verdict verify_here(const example<S>& e, std::size_t r, const Policy& policy,
+                             const CpuVerifier& cpu_verifier, std::span<specagg::emission> out,
+                             std::span<specagg::draft_acceptance> acceptances) {
+  using namespace specagg;
+  std::vector<double> scratch(verify_scratch(e.size.vocabulary, e.size.most));
+  std::vector<std::vector<S>> copies;
+  copies.reserve(8 * (e.size.most + 1));  // rows are views
+  const auto q_rows = rows_of(e.draft_rows[r].count, [&](std::size_t j) {
+    return e.row(copies.emplace_back(e.draft_copy(r, j)), r);
+  });
+  const auto p_rows = rows_of(e.target_rows[r].count, [&](std::size_t j) {
+    return e.row(copies.emplace_back(e.target_copy(r, j)), r);
+  });
+  draft drafted = e.drafted(r);
+  drafted.acceptances = acceptances;
+  random_streams chooser(e.seed[r], e.request[r]);
+  return cpu_verifier(e.seed[r], e.request[r])
+      .verify(drafted, q_rows, p_rows, policy, chooser, out, std::span(scratch));
+}
+
+inline void check_same(const round_of_one& got, const round_of_one& due, tally& seen) {
+  using namespace specagg;
+  const verdict& v = due.said;
+  CAPTURE(name(v.why), name(got.said.why), v.accepted, v.emitted);
+  REQUIRE(got.said.accepted == v.accepted);
+  REQUIRE(got.said.emitted == v.emitted);
+  REQUIRE(got.said.why == v.why);
+  REQUIRE(got.said.ended == v.ended);
+  for (std::size_t i = 0; i < v.emitted; ++i) {
+    const emission &a = got.emissions[i], &c = due.emissions[i];
+    CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi, a.log_p, c.log_p);
+    REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
+    REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
+    ++seen.statuses[c.why];
+  }
+  for (std::size_t i = 0; i < due.acceptances.size(); ++i) {
+    const draft_acceptance &a = got.acceptances[i], &c = due.acceptances[i];
+    CAPTURE(i, a.of_row, c.of_row, a.of_token, c.of_token);
+    REQUIRE((same_bits(a.of_row, c.of_row) && same_bits(a.of_token, c.of_token)));
+  }
+  seen.steps += v.emitted + (v.why != status::ok);
+  ++seen.statuses[v.why];
+  seen.rejected += v.emitted > 0 && due.emissions[v.emitted - 1].from == origin::residual;
+  seen.bonuses += v.emitted > 0 && due.emissions[v.emitted - 1].from == origin::bonus;
+}
+
 // One batch on both. `cpu_verifier(seed, request)` is the CPU's; policies: of each request its own.
 template <class S, class Policy, class Verifier, class CpuVerifier>
 void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices,
@@ -258,48 +318,14 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
 
   std::vector<emission> out(each);
   std::vector<draft_acceptance> o(want_acceptances ? s.most : 0);
-  std::vector<double> scratch(verify_scratch(s.vocabulary, s.most));
   for (std::size_t r = 0; r < s.requests; ++r) {
-    std::vector<std::vector<S>> copies;
-    copies.reserve(8 * each);  // rows are views
-    const auto q_rows = rows_of(e.draft_rows[r].count, [&](std::size_t j) {
-      return e.row(copies.emplace_back(e.draft_copy(r, j)), r);
-    });
-    const auto p_rows = rows_of(e.target_rows[r].count, [&](std::size_t j) {
-      return e.row(copies.emplace_back(e.target_copy(r, j)), r);
-    });
-    const specagg::draft drafted{.tokens = std::span(e.tokens).subspan(r * s.most, s.most),
-                                 .start = e.start[r],
-                                 .end_of_text = e.size.end_of_text,
-                                 .acceptances = o};
-    random_streams chooser(e.seed[r], e.request[r]);
-    const verdict v = cpu_verifier(e.seed[r], e.request[r])
-                          .verify(drafted, q_rows, p_rows, policies[r], chooser, std::span(out),
-                                  std::span(scratch));
+    const verdict v = verify_here(e, r, policies[r], cpu_verifier, std::span(out), std::span(o));
     INFO("seed " << seed << ", request " << r << " of " << s.requests << ", V " << s.vocabulary
-                 << ", room for " << s.most << ", drafted " << drafted.size() << ", temperature "
-                 << e.temperature[r]);
-    CAPTURE(name(v.why), name(got[r].why), v.accepted, v.emitted);
-    REQUIRE(got[r].accepted == v.accepted);
-    REQUIRE(got[r].emitted == v.emitted);
-    REQUIRE(got[r].why == v.why);
-    REQUIRE(got[r].ended == v.ended);
-    for (std::size_t i = 0; i < v.emitted; ++i) {
-      const emission &a = got_emissions[r * each + i], &c = out[i];
-      CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi, a.log_p, c.log_p);
-      REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
-      REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
-      ++seen.statuses[c.why];
-    }
-    for (std::size_t i = 0; i < o.size(); ++i) {
-      const draft_acceptance& a = got_acceptances[r * s.most + i];
-      CAPTURE(i, a.of_row, o[i].of_row, a.of_token, o[i].of_token);
-      REQUIRE((same_bits(a.of_row, o[i].of_row) && same_bits(a.of_token, o[i].of_token)));
-    }
-    seen.steps += v.emitted + (v.why != status::ok);
-    ++seen.statuses[v.why];
-    seen.rejected += v.emitted > 0 && out[v.emitted - 1].from == origin::residual;
-    seen.bonuses += v.emitted > 0 && out[v.emitted - 1].from == origin::bonus;
+                 << ", room for " << s.most << ", drafted " << e.drafted(r).size()
+                 << ", temperature " << e.temperature[r]);
+    check_same({got[r], std::span(got_emissions).subspan(r * each, each),
+                std::span(got_acceptances).subspan(r * s.most, s.most)},
+               {v, out, o}, seen);
   }
 }
 

@@ -52,6 +52,18 @@ struct forest {
     }
   }
 
+  // But for where the numbers are.
+  device::tree_batch<S> batch() const {
+    device::tree_batch<S> b;
+    b.requests = requests;
+    b.vocabulary = b.draft_stride = b.target_stride = V;
+    b.most = most;
+    b.levels = levels;
+    b.propose = propose;
+    b.end_of_text = token_id(1);
+    b.draft_count = b.target_count = requests * (most + 1);
+    return b;
+  }
   processed_row<S> row(const std::vector<S>& from, std::size_t r, std::size_t n) const {
     return {std::span(from).subspan(offset + (r * (most + 1) + n) * V, V),
             {.temperature = temperature}};
@@ -130,6 +142,55 @@ struct counted {
   std::map<status, std::size_t> statuses;
 };
 
+// What the CPU says of a tree.
+struct one_tree {
+  tree_verdict said;
+  std::vector<emission> emissions;
+  std::vector<tree_node> nodes;
+};
+// Tree r, with so many rows of each model.
+template <class S, class Policy, class Verifier>
+one_tree verify_here(const forest<S>& f, std::size_t r, std::size_t q_rows, std::size_t p_rows,
+                     const Policy& policy, const Verifier& verifier) {
+  const draft_tree tree = f.tree(r);
+  std::vector<float> residual(f.levels * f.V);
+  std::vector<double> sums(verify_scratch(f.V));
+  random_streams chooser(f.seed[r], r);
+  one_tree due{{}, std::vector<emission>(f.levels + 1), std::vector<tree_node>(f.most + 1)};
+  due.said.why = status::invalid_parameter;
+  if (std::is_sorted(tree.parents.begin(), tree.parents.end()))
+    due.said = verifier.verify(
+        tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
+        rows_of(q_rows, [&](std::size_t n) { return f.row(f.draft, r, n); }),
+        rows_of(p_rows, [&](std::size_t n) { return f.row(f.target, r, n); }), policy, chooser,
+        tree_memory<float>{due.emissions, due.nodes, residual, sums});
+  return due;
+}
+
+void check_same(const tree_verdict& got, std::span<const emission> emissions,
+                std::span<const double> claims, const one_tree& due, counted& seen) {
+  const tree_verdict& v = due.said;
+  CAPTURE(name(v.why), name(got.why), v.node, got.node);
+  REQUIRE((got.why == v.why && got.node == v.node));
+  REQUIRE((got.accepted == v.accepted && got.emitted == v.emitted));
+  for (std::size_t i = 0; i < v.emitted; ++i) {
+    const emission &a = emissions[i], &c = due.emissions[i];
+    CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi);
+    REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
+    REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
+    seen.residuals += c.from == origin::residual;
+    seen.left_out += c.why != status::ok;
+  }
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    CAPTURE(i, claims[i], due.nodes[i].claim);
+    REQUIRE(same_bits(claims[i], due.nodes[i].claim));
+    seen.claims += due.nodes[i].claim > 0;
+  }
+  ++seen.trees;
+  ++seen.statuses[v.why];
+  seen.deep += v.accepted > 1;
+}
+
 template <class S, class Policy, class Verifier>
 void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
                  const std::vector<Policy>& choices, const Verifier& verifier, counted& seen) {
@@ -147,11 +208,7 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
   const on_device verdicts(std::vector<tree_verdict>(f.requests));
   const on_device emissions(std::vector<emission>(f.requests * (f.levels + 1)));
   const on_device claims(std::vector<double>(f.requests * (f.most + 1)));
-  device::tree_batch<S> b;
-  b.requests = f.requests;
-  b.vocabulary = b.draft_stride = b.target_stride = V;
-  b.most = f.most;
-  b.levels = f.levels;
+  device::tree_batch<S> b = f.batch();
   b.draft = draft.data() + f.offset;
   b.target = target.data() + f.offset;
   b.tokens = tokens.data();
@@ -159,8 +216,6 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
   b.start = start.data();
   b.seed = seeds.data();
   b.temperature = temperature.data();
-  b.propose = kind;
-  b.end_of_text = token_id(1);
   // Some requests lack a row after their last node.
   std::vector<device::row_range> draft_range, target_range;
   for (std::size_t r = 0; r < f.requests; ++r) {
@@ -169,7 +224,6 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
     target_range.push_back({first, nodes + (r % 4 != 2)});
   }
   const on_device draft_rows(draft_range), target_rows(target_range);
-  b.draft_count = b.target_count = f.requests * (f.most + 1);
   b.draft_rows = draft_rows.data();
   b.target_rows = target_rows.data();
   const std::size_t bytes = device::verify_trees_storage(b);
@@ -184,41 +238,13 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
 
   for (std::size_t r = 0; r < f.requests; ++r) {
     const draft_tree tree = f.tree(r);
-    std::vector<tree_node> nodes(f.most + 1);
-    std::vector<float> residual(f.levels * V);
-    std::vector<double> sums(verify_scratch(V));
-    std::vector<emission> out(f.levels + 1);
-    random_streams chooser(f.seed[r], r);
-    tree_verdict v;
-    v.why = status::invalid_parameter;
-    if (std::is_sorted(tree.parents.begin(), tree.parents.end()))
-      v = verifier.verify(
-          tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
-          rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
-          rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
-          policies[r], chooser, tree_memory<float>{out, nodes, residual, sums});
+    const one_tree due =
+        verify_here(f, r, draft_range[r].count, target_range[r].count, policies[r], verifier);
     INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", "
                  << tree.size() << " of " << f.most << " nodes, " << f.levels
                  << " levels, temperature " << f.temperature);
-    CAPTURE(name(v.why), name(got[r].why), v.node, got[r].node);
-    REQUIRE((got[r].why == v.why && got[r].node == v.node));
-    REQUIRE((got[r].accepted == v.accepted && got[r].emitted == v.emitted));
-    for (std::size_t i = 0; i < v.emitted; ++i) {
-      const emission &a = got_emissions[r * (f.levels + 1) + i], &c = out[i];
-      CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi);
-      REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
-      REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
-      seen.residuals += c.from == origin::residual;
-      seen.left_out += c.why != status::ok;
-    }
-    for (std::size_t i = 0; i <= f.most; ++i) {
-      CAPTURE(i, got_claims[r * (f.most + 1) + i], nodes[i].claim);
-      REQUIRE(same_bits(got_claims[r * (f.most + 1) + i], nodes[i].claim));
-      seen.claims += nodes[i].claim > 0;
-    }
-    ++seen.trees;
-    ++seen.statuses[v.why];
-    seen.deep += v.accepted > 1;
+    check_same(got[r], std::span(got_emissions).subspan(r * (f.levels + 1), f.levels + 1),
+               std::span(got_claims).subspan(r * (f.most + 1), f.most + 1), due, seen);
   }
 }
 

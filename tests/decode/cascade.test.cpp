@@ -252,6 +252,30 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
 
 // ---- sequence level -----------------------------------------------------------------------------
 
+namespace {
+// Of a response: how likely it is of each model, and of q at temperature 1.
+struct response {
+  double q = 1, p = 1, confidence = 1;
+};
+std::map<std::vector<token_id>, response> responses_of(const setting& s) {
+  std::map<std::vector<token_id>, response> all;
+  const auto extend = [&](auto&& self, std::vector<token_id> context, response r) -> void {
+    if (context.size() == s.length + 1 || (context.size() > 1 && context.back() == s.end_of_text)) {
+      all[{context.begin() + 1, context.end()}] = r;
+      return;
+    }
+    const auto q = q_row(context, s), p = p_row(context, s), c = q_at_temperature_1(context, s);
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      context.push_back(token_id(v));
+      self(self, context, {r.q * q[v], r.p * p[v], r.confidence * c[v]});
+      context.pop_back();
+    }
+  };
+  extend(extend, {0}, {});
+  return all;
+}
+}  // namespace
+
 TEST_CASE(
     "a sequence-level cascade emits exactly the responses of q it is sure of, and else those of "
     "p") {
@@ -278,25 +302,7 @@ TEST_CASE(
             return small ? d.calls == e.size() && m.calls == 0 : d.calls > 0 && m.calls == e.size();
           },
           per_token);
-      // All responses, by each model.
-      struct response {
-        double q = 1, p = 1, confidence = 1;
-      };
-      std::map<std::vector<token_id>, response> all;
-      const auto extend = [&](auto&& self, std::vector<token_id> context, response r) -> void {
-        if (context.size() == s.length + 1 ||
-            (context.size() > 1 && context.back() == s.end_of_text)) {
-          all[{context.begin() + 1, context.end()}] = r;
-          return;
-        }
-        const auto q = q_row(context, s), p = p_row(context, s), c = q_at_temperature_1(context, s);
-        for (std::size_t v = 0; v < vocabulary; ++v) {
-          context.push_back(token_id(v));
-          self(self, context, {r.q * q[v], r.p * p[v], r.confidence * c[v]});
-          context.pop_back();
-        }
-      };
-      extend(extend, {0}, {});
+      auto all = responses_of(s);
       double defers = 0, worst = 0, total = 0;
       for (auto& [tokens, r] : all) {
         if (per_token) r.confidence = std::pow(r.confidence, 1 / double(tokens.size()));

@@ -349,67 +349,71 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
         }) < 1e-12);
   CHECK(masks > 0);
 }
+namespace {
+template <std::size_t N, class Policy>
+void check_raw_logits(const Policy& policy, const std::array<std::size_t, N>& gamma,
+                      const sampling& s) {
+  std::size_t reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        auto models = make_sources<N>();
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        collaborative_workspace<T, N> work(vocabulary, {gamma, s});
+        REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, work) ==
+                status::ok);
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+      },
+      &reused);
+  CHECK(reused == 0);
+  const auto models = make_sources<N>();
+  double from_processed = 0;
+  const double worst = worst_joint_error(law, 4, no_token, [&](const auto& context) {
+    auto raw = combined<N>(policy, models, context);  // at temperature 1
+    for (double& x : raw) x = std::log(x);
+    const processed_row<T> as_logits(raw, s);
+    const auto row = as_logits.normalise();
+    REQUIRE(row.why() == status::ok);
+    std::vector<double> r(vocabulary);
+    for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
+    const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
+    // NaN: processed rows without a common token have no law
+    for (std::size_t v = 0; v < vocabulary; ++v)
+      from_processed =
+          std::isnan(other[v]) ? 1 : std::max(from_processed, std::fabs(r[v] - other[v]));
+    return r;
+  });
+  std::printf(
+      "raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N,
+      worst, from_processed);
+  CHECK(worst < 1e-12);
+  CHECK(from_processed > 0.01);
+}
+}  // namespace
+
 TEST_CASE(
     "raw logits: models that take turns emit the combination, with temperature and filters after "
     "it was "
     "made") {
-  const auto check = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma,
-                                        const sampling& s) {
-    std::size_t reused = 0;
-    const auto law = exact_law(
-        [&](auto& chooser) {
-          auto models = make_sources<N>();
-          std::vector<token_id> buffer(16);
-          text t{buffer, 1};
-          collaborative_workspace<T, N> work(vocabulary, {gamma, s});
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, work) ==
-                  status::ok);
-          return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
-        },
-        &reused);
-    CHECK(reused == 0);
-    const auto models = make_sources<N>();
-    double from_processed = 0;
-    const double worst = worst_joint_error(law, 4, no_token, [&](const auto& context) {
-      auto raw = combined<N>(policy, models, context);  // at temperature 1
-      for (double& x : raw) x = std::log(x);
-      const processed_row<T> as_logits(raw, s);
-      const auto row = as_logits.normalise();
-      REQUIRE(row.why() == status::ok);
-      std::vector<double> r(vocabulary);
-      for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
-      const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
-      // NaN: processed rows without a common token have no law
-      for (std::size_t v = 0; v < vocabulary; ++v)
-        from_processed =
-            std::isnan(other[v]) ? 1 : std::max(from_processed, std::fabs(r[v] - other[v]));
-      return r;
-    });
-    std::printf(
-        "raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N,
-        worst, from_processed);
-    CHECK(worst < 1e-12);
-    CHECK(from_processed > 0.01);
-  };
   const pair_combiner mix(ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
   const pair_combiner product(geometric{0.3},
                               [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
   const triple_combiner proxy(arithmetic<>{0.5},
                               [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
-  check(mix, std::array<std::size_t, 2>{2, 2}, {0.5});
-  check(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
-  check(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});
-  check(proxy, std::array<std::size_t, 3>{2, 1, 1}, {0.5, 2});
+  check_raw_logits(mix, std::array<std::size_t, 2>{2, 2}, {0.5});
+  check_raw_logits(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
+  check_raw_logits(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});
+  check_raw_logits(proxy, std::array<std::size_t, 3>{2, 1, 1}, {0.5, 2});
   const pair_combiner contrasted(contrastive{0.3},
                                  [](two x) { return x[1] * std::pow(x[0], -0.3); });
   const triple_combiner realigned(log_linear<3>{{1.5, -1, 0.5}}, [](three x) {
     return std::pow(x[0], 1.5) / x[1] * std::sqrt(x[2]);
   });
   for (const sampling& s : {sampling{0}, sampling{1, 1}, sampling{0.7, 2}}) {
-    check(product, std::array<std::size_t, 2>{2, 2}, s);
-    check(contrasted, std::array<std::size_t, 2>{2, 2}, s);
-    check(proxy, std::array<std::size_t, 3>{2, 1, 1}, s);
-    check(realigned, std::array<std::size_t, 3>{1, 2, 1}, s);
+    check_raw_logits(product, std::array<std::size_t, 2>{2, 2}, s);
+    check_raw_logits(contrasted, std::array<std::size_t, 2>{2, 2}, s);
+    check_raw_logits(proxy, std::array<std::size_t, 3>{2, 1, 1}, s);
+    check_raw_logits(realigned, std::array<std::size_t, 3>{1, 2, 1}, s);
   }
 }
 
@@ -520,6 +524,14 @@ struct printed_error {
   bool forgets_drafter = false;
 };
 
+std::vector<double> residual_of(const std::vector<double>& r, const std::vector<double>& d) {
+  std::vector<double> left(vocabulary);
+  double total = 0;
+  for (std::size_t v = 0; v < vocabulary; ++v) total += left[v] = std::max(0.0, r[v] - d[v]);
+  for (double& x : left) x /= total;
+  return left;
+}
+
 // CoS without caches: rows are recomputed, nothing is rolled back, a bonus is drawn before anything
 // is verified.
 template <std::size_t N, class Combine, class C>
@@ -568,11 +580,7 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
         drafter.erase(drafter.begin());
         for (std::size_t& n : scored) --n;
       } else {
-        std::vector<double> left(vocabulary);
-        double total = 0;
-        for (std::size_t v = 0; v < vocabulary; ++v) total += left[v] = std::max(0.0, r[v] - d[v]);
-        for (double& x : left) x /= total;
-        const token_id z = sample(left);
+        const token_id z = sample(residual_of(r, d));
         if (error.drops_prefix) s.resize(before);
         s.push_back(z);
         cached.clear();
@@ -660,21 +668,61 @@ std::vector<double> context_free(const toy_source<T>& m) {
   return p;
 }
 
-}  // namespace
-TEST_CASE("calls per model on context-free models are the visit rates of the renewal formula") {
-  // A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection,
-  // 1 (P) when p drafts after its own bonus, 2 (Q) when q does. `next`: where it leads if the
-  // whole draft is accepted; otherwise to D.
-  constexpr std::size_t v = 8, most = 200000, next[] = {1, 2, 1};
-  // The pair of models with TV 0.4, hence a_q = a_p = 0.8 at lambda = 1/2: its spread is found by
-  // bisection.
+// Of a pair of models with this TV, found by bisection.
+double spread_of(std::size_t v, double due) {
   double low = 0, high = 20;
   for (int i = 0; i < 60; ++i) {
     const double spread = (low + high) / 2;
     const double tv =
         total_variation(context_free({v, 1, 0, spread}), context_free({v, 2, 0, spread}));
-    (tv < 0.4 ? low : high) = spread;
+    (tv < due ? low : high) = spread;
   }
+  return low;
+}
+// A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection,
+// 1 (P) when p drafts after its own bonus, 2 (Q) when q does. `next`: where it leads if the
+// whole draft is accepted; otherwise to D.
+struct rounds {
+  std::array<double, 3> pi, a, g;  // how often, acceptance, drafted
+  static constexpr std::size_t next[] = {1, 2, 1};
+  double tokens() const {  // a round
+    double all = 0;
+    for (std::size_t i = 0; i < 3; ++i) all += pi[i] * (1 - std::pow(a[i], g[i])) / (1 - a[i]);
+    return all;
+  }
+  double calls_per_token(const std::array<double, 3>& calls) const {
+    double due = 0;
+    for (std::size_t i = 0; i < 3; ++i) due += pi[i] * calls[i] / tokens();
+    return due;
+  }
+  double tolerance(const std::array<double, 3>& calls, std::size_t most) const {
+    const double due = calls_per_token(calls);
+    // Planned tolerance: 6 standard deviations. Z = calls - due * tokens of a cycle from D to D
+    // has mean 0; its first two moments from each state follow from those of the next state.
+    std::array<double, 3> first{}, second{};
+    for (int repeat = 0; repeat < 500; ++repeat)
+      for (std::size_t i = 0; i < 3; ++i) {
+        double m = 0, s = 0;
+        for (int n = 1; n <= int(g[i]); ++n) {  // n tokens, the last of them a replacement
+          const double p = std::pow(a[i], n - 1) * (1 - a[i]), z = calls[i] - due * n;
+          m += p * z;
+          s += p * z * z;
+        }
+        const double p = std::pow(a[i], g[i]), z = calls[i] - due * g[i];
+        m += p * (z + first[next[i]]);
+        s += p * (z * z + 2 * z * first[next[i]] + second[next[i]]);
+        first[i] = m;
+        second[i] = s;
+      }
+    CHECK(std::fabs(first[0]) < 1e-12);
+    return 6 * std::sqrt(second[0] * pi[0] / tokens() / double(most));
+  }
+};
+
+}  // namespace
+TEST_CASE("calls per model on context-free models are the visit rates of the renewal formula") {
+  constexpr std::size_t v = 8, most = 200000;
+  const double spread = spread_of(v, 0.4);  // hence a_q = a_p = 0.8 at lambda = 1/2
   struct example {
     double lambda;
     std::array<std::size_t, 2> gamma;
@@ -685,15 +733,13 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
                            {0.5, {5, 1}, 0.1, 2.694},
                            {0.3, {3, 2}, 0.2, 0},
                            {0.7, {5, 3}, 0.5, 0}}) {
-    toy_source<T> mq(v, 1, 0, low, 2 * most), mp(v, 2, 0, low, 2 * most);
+    toy_source<T> mq(v, 1, 0, spread, 2 * most), mp(v, 2, 0, spread, 2 * most);
     const double tv = total_variation(context_free(mq), context_free(mp));
     const double aq = 1 - (1 - x.lambda) * tv, ap = 1 - x.lambda * tv;
     const double gq = double(x.gamma[0]), gp = double(x.gamma[1]), A = std::pow(aq, gq),
                  B = std::pow(ap, gp);
-    const double pi[] = {(1 - A * B) / (1 + A), A / (1 + A), A * B / (1 + A)};
-    const double a[] = {aq, ap, aq}, g[] = {gq, gp, gq};
-    double tokens = 0;  // a round
-    for (int i = 0; i < 3; ++i) tokens += pi[i] * (1 - std::pow(a[i], g[i])) / (1 - a[i]);
+    const rounds r{
+        {(1 - A * B) / (1 + A), A / (1 + A), A * B / (1 + A)}, {aq, ap, aq}, {gq, gp, gq}};
 
     std::vector<token_id> buffer(most + 1);
     text t{buffer, 1};
@@ -704,29 +750,9 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
 
     const auto check = [&](const char* model, std::size_t seen,
                            const std::array<double, 3>& calls) {
-      double due = 0;  // calls per token
-      for (std::size_t i = 0; i < 3; ++i) due += pi[i] * calls[i] / tokens;
-      // Planned tolerance: 6 standard deviations. Z = calls - due * tokens of a cycle from D to D
-      // has mean 0; its first two moments from each state follow from those of the next state.
-      std::array<double, 3> first{}, second{};
-      for (int repeat = 0; repeat < 500; ++repeat)
-        for (std::size_t i = 0; i < 3; ++i) {
-          double m = 0, s = 0;
-          for (int n = 1; n <= int(g[i]); ++n) {  // n tokens, the last of them a replacement
-            const double p = std::pow(a[i], n - 1) * (1 - a[i]), z = calls[i] - due * n;
-            m += p * z;
-            s += p * z * z;
-          }
-          const double p = std::pow(a[i], g[i]), z = calls[i] - due * g[i];
-          m += p * (z + first[next[i]]);
-          s += p * (z * z + 2 * z * first[next[i]] + second[next[i]]);
-          first[i] = m;
-          second[i] = s;
-        }
-      const double tolerance = 6 * std::sqrt(second[0] * pi[0] / tokens / most);
+      const double due = r.calls_per_token(calls), tolerance = r.tolerance(calls, most);
       std::printf("a_q %.2f a_p %.2f gammas %s: calls of %s per token %.4f, due %.4f +- %.4f\n", aq,
                   ap, name(x.gamma).c_str(), model, double(seen) / most, due, tolerance);
-      CHECK(std::fabs(first[0]) < 1e-12);
       CHECK(std::fabs(double(seen) / most - due) < tolerance);
       CHECK(tolerance < 0.03);  // what a pass is worth
       return due;

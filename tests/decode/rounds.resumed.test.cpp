@@ -62,6 +62,14 @@ struct call_of {
   witness& processor;
 };
 
+template <class Law>
+double largest_difference(Law law, const Law& due) {
+  for (const auto& [tokens, probability] : due) law[tokens] -= probability;
+  double worst = 0;
+  for (const auto& [tokens, difference] : law) worst = std::max(worst, std::fabs(difference));
+  return worst;
+}
+
 // The largest difference between the law of texts and that without failures, while each call of
 // each model fails once, or the drafter stops, and decode(call) is called again. make() gives the
 // workspace, and what else it finds again.
@@ -113,10 +121,9 @@ double worst_difference(std::size_t length, Make make, Decode decode) {
   const auto compare = [&](std::size_t which, status with) {
     for (std::size_t call = 0;; ++call) {
       const std::size_t before = faults;
-      auto law = law_of(which, call, with);
+      const auto law = law_of(which, call, with);
       if (faults == before) break;  // it is not called so often
-      for (const auto& [tokens, probability] : due) law[tokens] -= probability;
-      for (const auto& [tokens, difference] : law) worst = std::max(worst, std::fabs(difference));
+      worst = std::max(worst, largest_difference(law, due));
     }
   };
   for (std::size_t which = 0; which < N; ++which)

@@ -58,7 +58,8 @@ void check_same(const char* name, Shortest&& shortest, Whole&& whole, bool has_r
 }  // namespace
 
 TEST_CASE(
-    "the shortest call of each decoder writes the same tokens as the one with all arguments") {
+    "the shortest call of a decoder with drafts writes the same tokens as the one with all "
+    "arguments") {
   const decode_options options;
   speculative_workspace<T> work(V, options);
   check_same(
@@ -100,7 +101,9 @@ TEST_CASE(
                                     with::accept{calls.accept()},
                                     with::after_round{calls.after_round()});
       });
-
+}
+TEST_CASE(
+    "the shortest call of each cascade writes the same tokens as the one with all arguments") {
   const cascade_options cascade;
   cascade_workspace<T> cascade_work(V, cascade);
   check_same(

@@ -293,32 +293,10 @@ TEST_CASE(
   CHECK(worst_joint_error(3, three(mix), three_models(mix, {2, 1, 1})) < 1e-12);
   CHECK(worst_joint_error(3, three(minimum<3>{}), three_models(minimum<3>{}, {2, 1, 1})) < 1e-12);
 }
-TEST_CASE(
-    "grammar, dead ends, penalties, end of text and stop string: the cascades keep the joint law") {
-  const auto cascade = [](auto decode) {
-    return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
-      actor d(V, 1), m = wary(2);
-      cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = most});
-      work.options = {sample, end};
-      return decode(t, most, d, m, chooser, processor, work, accept);
-    };
-  };
-  CHECK(worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                     auto& processor, auto& work, const auto& accept) {
-                            return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, work,
-                                                 with::processor{processor}, with::accept{accept});
-                          })) < 1e-12);
-  CHECK(worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                     auto& processor, auto& work, const auto& accept) {
-                            return sequential_decode(t, most, d, m, chow{0.5}, chooser, work,
-                                                     with::processor{processor},
-                                                     with::accept{accept});
-                          })) < 1e-12);
-  // A response of the small model stands if it is sure of it; one that meets a dead end never does.
-  // What stands is cut at the stop string, and so is what the large model writes.
-  constexpr double alpha = 0.95;
+namespace {
+// A response of the small model stands if it is sure of it; one that meets a dead end never does.
+// What stands is cut at the stop string, and so is what the large model writes.
+std::map<tokens, double> due_of_sequences(double alpha) {
   std::map<tokens, double> due;
   double unsure = 0;
   const auto q_of = [](const tokens& c) { return row_of(actor(V, 1), c); };
@@ -347,7 +325,34 @@ TEST_CASE(
   CHECK((unsure > 0.1 && unsure < 0.9));
   for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary(2), c); }))
     due[t] += unsure * p;
-  CHECK(worst_joint_error(3, due,
+  return due;
+}
+}  // namespace
+TEST_CASE(
+    "grammar, dead ends, penalties, end of text and stop string: the cascades keep the joint law") {
+  const auto cascade = [](auto decode) {
+    return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
+      actor d(V, 1), m = wary(2);
+      cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = most});
+      work.options = {sample, end};
+      return decode(t, most, d, m, chooser, processor, work, accept);
+    };
+  };
+  CHECK(worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
+                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                     auto& processor, auto& work, const auto& accept) {
+                            return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, work,
+                                                 with::processor{processor}, with::accept{accept});
+                          })) < 1e-12);
+  CHECK(worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
+                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                     auto& processor, auto& work, const auto& accept) {
+                            return sequential_decode(t, most, d, m, chow{0.5}, chooser, work,
+                                                     with::processor{processor},
+                                                     with::accept{accept});
+                          })) < 1e-12);
+  constexpr double alpha = 0.95;
+  CHECK(worst_joint_error(3, due_of_sequences(alpha),
                           cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
                                      auto& processor, auto& work, const auto& accept) {
                             return sequence_decode(t, most, d, m, alpha, chooser, work,

@@ -479,6 +479,52 @@ TEST_CASE(
   CHECK(worst_error<toy_tree_head>(lossless{}, llama_cpp, accepted, tree(lossless{})) < 1e-12);
   CHECK(accepted > 20);
 }
+namespace {
+template <class Source>
+void read_to(Source& source, const tokens& text, std::size_t end) {
+  const auto part = std::span(text).subspan(source.position(), end - source.position());
+  REQUIRE(source.extend(part, {}) == status::ok);
+}
+// The head's context may end before the text does: then the tree begins with the rest of it.
+template <class Head>
+void read_some(std::mt19937& random, Head& head, const tokens& text) {
+  if (head.position() > text.size() - 1) REQUIRE(head.rollback(text.size() - 1) == status::ok);
+  const std::size_t context = head.position() + random() % (text.size() - head.position());
+  if (context > head.position()) read_to(head, text, context);
+  if (head.position() == 0) read_to(head, text, 1);
+}
+// A tree that begins with what the head has not read of a text, a chain.
+struct random_tree {
+  std::size_t chain;
+  std::vector<tokens> paths;  // of the nodes
+  std::vector<std::uint32_t> parents;
+  tokens text;
+  random_tree(const tokens& of, std::size_t begin)
+      : chain(of.size() - begin),
+        paths{tokens(of.begin(), of.begin() + std::ptrdiff_t(begin))},
+        text(of) {}
+  // The tokens of n more nodes. together: counts those whose parent is among them.
+  tokens grow(std::mt19937& random, std::size_t n, std::size_t& together) {
+    tokens t;
+    const std::size_t first = paths.size(), begin = text.size() - chain;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t node = paths.size();
+      const bool of_text = node <= chain;
+      parents.push_back(std::uint32_t(of_text ? node - 1 : chain + random() % (node - chain)));
+      t.push_back(of_text ? text[begin + node - 1] : token_id(random() % V));
+      paths.push_back(paths[parents.back()]);
+      paths.back().push_back(t.back());
+      together += parents.back() >= first && !of_text;
+    }
+    return t;
+  }
+  std::vector<std::uint32_t> path_to(std::size_t node) const {
+    std::vector<std::uint32_t> path;
+    for (; node > 0; node = parents[node - 1]) path.insert(path.begin(), std::uint32_t(node));
+    return path;
+  }
+};
+}  // namespace
 TEST_CASE(
     "the rows of a tree's nodes are those of their paths, before the path is kept and after") {
   std::mt19937 random(5);
@@ -494,41 +540,20 @@ TEST_CASE(
       // The target has read a part of the text; a decoder lets it read all but the last token.
       const std::size_t reads = std::max(
           target.position(), random() % 2 ? text.size() - 1 : 1 + random() % (text.size() - 1));
-      REQUIRE(target.extend(std::span(text).subspan(target.position(), reads - target.position()),
-                            {}) == status::ok);
-      // The head's context may end before the text does: then the tree begins with the rest of it.
-      if (head.position() > text.size() - 1) REQUIRE(head.rollback(text.size() - 1) == status::ok);
-      const std::size_t context = head.position() + random() % (text.size() - head.position());
-      if (context > head.position())
-        REQUIRE(head.extend(std::span(text).subspan(head.position(), context - head.position()),
-                            {}) == status::ok);
-      if (head.position() == 0) REQUIRE(head.extend(std::span(text).first(1), {}) == status::ok);
-      const std::size_t begin = head.position(), chain = text.size() - begin;
-      // of the nodes
-      std::vector<tokens> paths{tokens(text.begin(), text.begin() + std::ptrdiff_t(begin))};
-      std::vector<std::uint32_t> parents;
+      read_to(target, text, reads);
+      read_some(random, head, text);
+      const std::size_t begin = head.position();
+      random_tree tree(text, begin);
       for (int call = 0; call < 4; ++call) {
-        tokens t;
-        std::vector<std::uint32_t> p;
-        const std::size_t n = call == 0 ? chain + random() % 2 : 1 + random() % 4,
-                          first = paths.size();
-        for (std::size_t i = 0; i < n; ++i) {
-          const std::size_t node = paths.size();
-          const bool of_text = node <= chain;
-          p.push_back(std::uint32_t(of_text ? node - 1 : chain + random() % (node - chain)));
-          t.push_back(of_text ? text[begin + node - 1] : token_id(random() % V));
-          paths.push_back(paths[p.back()]);
-          paths.back().push_back(t.back());
-          in_one_call += p.back() >= first && !of_text;
-        }
-        parents.insert(parents.end(), p.begin(), p.end());
+        const std::size_t n = call == 0 ? tree.chain + random() % 2 : 1 + random() % 4;
+        const tokens t = tree.grow(random, n, in_one_call);
         const std::size_t wanted = random() % (n + 1);
         std::vector<double> logits(wanted * 3);
-        REQUIRE(head.extend_tree(t, p, logits) == status::ok);
-        CHECK(head.position() == begin + parents.size());
+        REQUIRE(head.extend_tree(t, std::span(tree.parents).last(n), logits) == status::ok);
+        CHECK(head.position() == begin + tree.parents.size());
         for (std::size_t j = 0; j < wanted; ++j, ++rows_seen) {
           const auto row = std::span(logits).subspan(3 * j, 3);
-          CHECK(by_hand(own, paths[paths.size() - wanted + j], target.position()) ==
+          CHECK(by_hand(own, tree.paths[tree.paths.size() - wanted + j], target.position()) ==
                 std::vector<double>(row.begin(), row.end()));
         }
       }
@@ -536,13 +561,11 @@ TEST_CASE(
         REQUIRE(head.rollback(begin) == status::ok);
         CHECK(head.position() == begin);
       } else {
-        std::vector<std::uint32_t> path;
-        for (std::size_t node = chain + random() % (paths.size() - chain); node > 0;
-             node = parents[node - 1])
-          path.insert(path.begin(), std::uint32_t(node));
+        const std::vector<std::uint32_t> path =
+            tree.path_to(tree.chain + random() % (tree.paths.size() - tree.chain));
         CHECK(head.keep_path(std::vector<std::uint32_t>{9999}) == status::invalid_parameter);
         REQUIRE(head.keep_path(path) == status::ok);
-        const tokens& kept = paths[path.empty() ? 0 : path.back()];
+        const tokens& kept = tree.paths[path.empty() ? 0 : path.back()];
         CHECK(head.position() == kept.size());
         kept_nodes += kept.size() - begin;
         if (kept.size() > text.size()) text = kept;
@@ -551,8 +574,7 @@ TEST_CASE(
       text.push_back(token_id(random() % V));
       std::vector<double> row(3);
       const std::size_t known = target.position() + random() % (text.size() - target.position());
-      REQUIRE(target.extend(std::span(text).subspan(target.position(), known - target.position()),
-                            {}) == status::ok);
+      read_to(target, text, known);
       REQUIRE(head.extend(std::span(text).subspan(head.position()), row) == status::ok);
       CHECK(row == by_hand(own, text, target.position()));
     }

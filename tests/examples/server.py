@@ -300,6 +300,86 @@ def full():
     print("a full server answers 503")
 
 
+POST = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+
+
+def hostile_bytes(s):
+    for sent in (b"\0" * 1000, b"\r\n" * 5000, b"GET\r\n\r\n", b"G" * 100000, b"GET /health HTTP/9.9\r\n\r\n",
+                 POST + b"Content-Length: -5\r\n\r\n{}", POST + b"Content-Length: 99999999999999999999\r\n\r\n{}",
+                 POST + b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000,
+                 POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n" + b"ffff\r\n",
+                 POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+                 b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+                 b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"1-2," * 2000 + b"\r\n\r\n",
+                 b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"9" * 4000 + b"-\r\n\r\n"):
+        answer = s.raw(sent)
+        assert not answer.startswith("HTTP/1.1 2") or b"metrics" in sent, f"{sent[:60]}: {answer[:200]}"
+
+
+def hostile_connections(s, good):
+    # half a request, one byte a second, and connections that say nothing: others are answered
+    idle = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(10)]
+    idle[0].sendall(POST + b"Content-Length: 100\r\n\r\n{")
+    idle[1].sendall(b"POST /v1/comp")
+    start, slow = time.time(), socket.create_connection(("127.0.0.1", s.port))
+    try:
+        for byte in POST + b"Content-Length: 100\r\n\r\n" + b" " * 100:
+            slow.send(bytes([byte]))
+            time.sleep(0.5)
+            assert time.time() - start < 30
+            assert s.call("GET", "/health")[0] == 200
+    except OSError:
+        pass
+    assert time.time() - start < 30, "a slow request holds its thread"
+    for c in idle: c.close()
+    # a thousand connections: those beyond the limit are closed, and then all is as before
+    many = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(900)]
+    assert s.call("GET", "/health")[0] in (200, 503)
+    for c in many: c.close()
+    end = time.time() + 30
+    while s.call("GET", "/health")[0] != 200: assert time.time() < end
+    # a client that never reads
+    deaf = socket.create_connection(("127.0.0.1", s.port))
+    body = json.dumps({**good, "max_tokens": 100, "stream": True}).encode()
+    deaf.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert s.complete(**good)["usage"]["completion_tokens"] == 4
+    s.until("requests_active", 0)
+    deaf.close()
+
+
+# Changes to a request of /v1/completions that are refused, and what the error names.
+NOT_SERVED = [
+    ({"temperature": "hot"}, '"temperature"'), ({"temperature": -1}, '"temperature"'),
+    ({"max_tokens": -3}, '"max_tokens"'), ({"max_tokens": 1.5}, '"max_tokens"'), ({"max_tokens": 0}, "max_tok"),
+    ({"max_tokens": 10**30}, '"max_tokens"'), ({"max_tokens": 127}, "128 in all"),
+    ({"prompt": "a b " * 500}, "128 in all"), ({"prompt": ["x", "a b " * 500]}, "128 in all"),
+    ({"prompt": 1}, '"prompt" must be'), ({"prompt": ["x", 1]}, '"prompt" must be'),
+    ({"prompt": [1, "x"]}, '"prompt" must be'), ({"prompt": [[[1]]]}, '"prompt" must be'),
+    ({"prompt": [10**9]}, '"prompt" must be'), ({"prompt": [-1]}, '"prompt" must be'),
+    ({"prompt": [1.5]}, '"prompt" must be'), ({"prompt": {}}, '"prompt" must be'),
+    ({"prompt": []}, "no tokens"), ({"prompt": [[1], []]}, "no tokens"), ({"prompt": ["a"] * 5}, "may have 4"),
+    ({"stream": True, "stream_options": {"colour": 1}}, "colour"),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
+    ({"stream_options": {"include_usage": True}}, '"stream": true'),
+    ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 6}, '"logprobs" must be'), ({"logprobs": True}, '"logprobs"'), ({"logprobs": -1}, '"logprobs"'),
+    ({"top_logprobs": 1}, '"top_logprobs"'),
+    ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
+    ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
+    ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": 2**64}, '"seed"'), ({"seed": -2**63 - 1}, '"seed"'), ({"seed": 1.5}, '"seed"'), ({"seed": "1"}, '"seed"'),
+    ({"stop": [1]}, '"stop"'), ({"stop": {"a": 1}}, '"stop"'), ({"n": 5}, '"n"'), ({"n": 0}, '"n"'),
+    ({"n": 2, "prompt": ["a"] * 3}, "may have 4 in all"), ({"n": 1.5}, '"n"'),
+    ({"presence_penalty": 3}, '"presence_penalty"'), ({"repetition_penalty": 0}, '"repetition_penalty"'),
+    ({"logit_bias": {"x": 1}}, '"logit_bias"'), ({"logit_bias": {"-1": 1}}, '"logit_bias"'),
+    ({"logit_bias": {"1 ": 1}}, '"logit_bias"'), ({"logit_bias": {"999999": 1}}, '"logit_bias"'),
+    ({"logit_bias": {"1": 101}}, '"logit_bias"'), ({"logit_bias": {"05": 1}}, '"logit_bias"'), ({"logit_bias": {"5": 1, "05": 1}}, '"logit_bias"'), ({"logit_bias": {"1": None}}, '"logit_bias"'),
+    ({"logit_bias": [1]}, '"logit_bias"'), ({"best_of": 2}, '"best_of" is not served'),
+    ({"echo": True}, '"echo" is not served'), ({"suffix": "x"}, '"suffix" is not served'),
+    ({"service_tier": "flex"}, '"service_tier" is not served'), ({"draft": "head"}, "no draft head"),
+    ({"tools": []}, '"tools" is not served'), ({"response_format": {}}, '"response_format" is not served'),
+    ({"top_p": 0}, '"top_p"'), ({"stream": "yes"}, '"stream"'), ({"colour": 1}, "colour"),
+    ({"stream": True, "stream_options": 3}, "no JSON object"), ({"frequency_penalty": "x"}, '"frequency_penalty"')]
+
+
 def hostile():
     with running("--requests", 2, "--queue", 2, "--context", 128) as s:
         good = {"prompt": "And", "max_tokens": 4, "seed": 1}
@@ -307,36 +387,7 @@ def hostile():
             got, text = s.call(method, path, body, headers)
             why = json.loads(text)["error"]
             assert got == status and word in why["message"] and "\n" not in why["message"], f"{body!r:.80}: {got} {text}"
-        for change, word in [
-                ({"temperature": "hot"}, '"temperature"'), ({"temperature": -1}, '"temperature"'),
-                ({"max_tokens": -3}, '"max_tokens"'), ({"max_tokens": 1.5}, '"max_tokens"'), ({"max_tokens": 0}, "max_tok"),
-                ({"max_tokens": 10**30}, '"max_tokens"'), ({"max_tokens": 127}, "128 in all"),
-                ({"prompt": "a b " * 500}, "128 in all"), ({"prompt": ["x", "a b " * 500]}, "128 in all"),
-                ({"prompt": 1}, '"prompt" must be'), ({"prompt": ["x", 1]}, '"prompt" must be'),
-                ({"prompt": [1, "x"]}, '"prompt" must be'), ({"prompt": [[[1]]]}, '"prompt" must be'),
-                ({"prompt": [10**9]}, '"prompt" must be'), ({"prompt": [-1]}, '"prompt" must be'),
-                ({"prompt": [1.5]}, '"prompt" must be'), ({"prompt": {}}, '"prompt" must be'),
-                ({"prompt": []}, "no tokens"), ({"prompt": [[1], []]}, "no tokens"), ({"prompt": ["a"] * 5}, "may have 4"),
-                ({"stream": True, "stream_options": {"colour": 1}}, "colour"),
-                ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
-                ({"stream_options": {"include_usage": True}}, '"stream": true'),
-                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 6}, '"logprobs" must be'), ({"logprobs": True}, '"logprobs"'), ({"logprobs": -1}, '"logprobs"'),
-                ({"top_logprobs": 1}, '"top_logprobs"'),
-                ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
-                ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
-                ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": 2**64}, '"seed"'), ({"seed": -2**63 - 1}, '"seed"'), ({"seed": 1.5}, '"seed"'), ({"seed": "1"}, '"seed"'),
-                ({"stop": [1]}, '"stop"'), ({"stop": {"a": 1}}, '"stop"'), ({"n": 5}, '"n"'), ({"n": 0}, '"n"'),
-                ({"n": 2, "prompt": ["a"] * 3}, "may have 4 in all"), ({"n": 1.5}, '"n"'),
-                ({"presence_penalty": 3}, '"presence_penalty"'), ({"repetition_penalty": 0}, '"repetition_penalty"'),
-                ({"logit_bias": {"x": 1}}, '"logit_bias"'), ({"logit_bias": {"-1": 1}}, '"logit_bias"'),
-                ({"logit_bias": {"1 ": 1}}, '"logit_bias"'), ({"logit_bias": {"999999": 1}}, '"logit_bias"'),
-                ({"logit_bias": {"1": 101}}, '"logit_bias"'), ({"logit_bias": {"05": 1}}, '"logit_bias"'), ({"logit_bias": {"5": 1, "05": 1}}, '"logit_bias"'), ({"logit_bias": {"1": None}}, '"logit_bias"'),
-                ({"logit_bias": [1]}, '"logit_bias"'), ({"best_of": 2}, '"best_of" is not served'),
-                ({"echo": True}, '"echo" is not served'), ({"suffix": "x"}, '"suffix" is not served'),
-                ({"service_tier": "flex"}, '"service_tier" is not served'), ({"draft": "head"}, "no draft head"),
-                ({"tools": []}, '"tools" is not served'), ({"response_format": {}}, '"response_format" is not served'),
-                ({"top_p": 0}, '"top_p"'), ({"stream": "yes"}, '"stream"'), ({"colour": 1}, "colour"),
-                ({"stream": True, "stream_options": 3}, "no JSON object"), ({"frequency_penalty": "x"}, '"frequency_penalty"')]:
+        for change, word in NOT_SERVED:
             refused(400, word, {**good, **change})
         refused(404, "does not exist", {**good, "model": "gpt-4"})
         refused(400, "no JSON object", [1])
@@ -353,45 +404,8 @@ def hostile():
         refused(403, "browser", good, headers={**JSON, "Origin": "http://example.com"})
         refused(413, "too large", "x" * 200000)
         refused(404, "nothing here", None, "/" + "a" * 8000, method="GET")
-        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
-        for sent in (b"\0" * 1000, b"\r\n" * 5000, b"GET\r\n\r\n", b"G" * 100000, b"GET /health HTTP/9.9\r\n\r\n",
-                     head + b"Content-Length: -5\r\n\r\n{}", head + b"Content-Length: 99999999999999999999\r\n\r\n{}",
-                     head + b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000,
-                     head + b"Transfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n" + b"ffff\r\n",
-                     head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-                     b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
-                     b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"1-2," * 2000 + b"\r\n\r\n",
-                     b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"9" * 4000 + b"-\r\n\r\n"):
-            answer = s.raw(sent)
-            assert not answer.startswith("HTTP/1.1 2") or b"metrics" in sent, f"{sent[:60]}: {answer[:200]}"
-        # half a request, one byte a second, and connections that say nothing: others are answered
-        idle = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(10)]
-        idle[0].sendall(head + b"Content-Length: 100\r\n\r\n{")
-        idle[1].sendall(b"POST /v1/comp")
-        start, slow = time.time(), socket.create_connection(("127.0.0.1", s.port))
-        try:
-            for byte in head + b"Content-Length: 100\r\n\r\n" + b" " * 100:
-                slow.send(bytes([byte]))
-                time.sleep(0.5)
-                assert time.time() - start < 30
-                assert s.call("GET", "/health")[0] == 200
-        except OSError:
-            pass
-        assert time.time() - start < 30, "a slow request holds its thread"
-        for c in idle: c.close()
-        # a thousand connections: those beyond the limit are closed, and then all is as before
-        many = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(900)]
-        assert s.call("GET", "/health")[0] in (200, 503)
-        for c in many: c.close()
-        end = time.time() + 30
-        while s.call("GET", "/health")[0] != 200: assert time.time() < end
-        # a client that never reads
-        deaf = socket.create_connection(("127.0.0.1", s.port))
-        body = json.dumps({**good, "max_tokens": 100, "stream": True}).encode()
-        deaf.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        assert s.complete(**good)["usage"]["completion_tokens"] == 4
-        s.until("requests_active", 0)
-        deaf.close()
+        hostile_bytes(s)
+        hostile_connections(s, good)
         assert s.process.poll() is None
     print("hostile requests get clear errors, and the server lives")
 
@@ -726,6 +740,20 @@ def stops():
     print("SIGTERM lets requests end, for as long as --drain says")
 
 
+def stop_strings(s, how, text):
+    """A text is cut before the stop string that is complete first, the longest of several."""
+    def cut(stops):
+        for end in range(len(text) + 1):
+            if found := [x for x in stops if x and text[:end].endswith(x)]:
+                return text[:end - max(map(len, found))], "stop"
+        return text, "length"
+    for stop in ([text[10:14]], [text[10:20], text[12:15]], [text[5:8], text[3:8]], [""], [], ["\x01"],
+                 [text[20:30] + "\x01", text[22:26]], [text[i:i + 3] for i in range(40, 3, -1)]):
+        for d in ("none", "model"):
+            got = s.complete(**how, stop=stop, draft=d)["choices"][0]
+            assert (got["text"], got["finish_reason"]) == cut(stop), f"{stop!r}: {got['text']!r}"
+
+
 def choices():
     """n, logprobs, penalties, logit_bias, and the acceptance of a request."""
     with running(*EXACT, "--context", 256) as s:
@@ -774,18 +802,7 @@ def choices():
         drafted = d["accepted_prediction_tokens"] + d["rejected_prediction_tokens"]
         assert u["acceptance"] == d["accepted_prediction_tokens"] / drafted and 0 < u["steps"] < 24
         assert s.complete(**how, draft="none")["usage"]["acceptance"] is None
-        # cut before the stop string that is complete first, the longest of several
-        text = plain["text"]
-        def cut(stops):
-            for end in range(len(text) + 1):
-                if found := [x for x in stops if x and text[:end].endswith(x)]:
-                    return text[:end - max(map(len, found))], "stop"
-            return text, "length"
-        for stop in ([text[10:14]], [text[10:20], text[12:15]], [text[5:8], text[3:8]], [""], [], ["\x01"],
-                     [text[20:30] + "\x01", text[22:26]], [text[i:i + 3] for i in range(40, 3, -1)]):
-            for d in ("none", "model"):
-                got = s.complete(**greedy, stop=stop, draft=d)["choices"][0]
-                assert (got["text"], got["finish_reason"]) == cut(stop), f"{stop!r}: {got['text']!r}"
+        stop_strings(s, greedy, plain["text"])
     print("choices, log-probabilities, penalties, biases and stop strings")
 
 
@@ -822,6 +839,27 @@ def forms():
         status, text = s.call("GET", "/v1/models/gpt-4")
         assert status == 404 and json.loads(text)["error"]["code"] == "model_not_found"
     print("prompts of all forms")
+
+
+# The same of /v1/chat/completions.
+NOT_CHAT = [
+    ({"top_logprobs": 2}, '"logprobs": true'), ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs"'),
+    ({"logprobs": 1}, '"logprobs"'), ({"messages": [{"role": "user", "content": "x", "name": 1}]}, '"name"'),
+    ({"max_tokens": 0, "max_completion_tokens": 4}, '"max_tokens"'),
+    ({"max_tokens": "x", "max_completion_tokens": 4}, '"max_tokens"'),
+    ({"max_completion_tokens": 0}, '"max_completion_tokens"'),
+    ({"max_completion_tokens": [], "max_tokens": 4}, '"max_completion_tokens"'),
+    ({"max_completion_tokens": 250, "max_tokens": None}, "256 in all"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"tools": [{"type": "function"}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"),
+    ({"prompt": "x"}, "prompt"), ({"echo": False}, "echo"),
+    ({"messages": [{"role": "user"}]}, '"content" must be'),
+    ({"messages": [{"role": "user", "content": None}]}, '"content" must be'),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, '"content"'),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, '"content"'),
+    ({"messages": [{"role": "user", "content": ["x"]}]}, "no JSON object"),
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "bold": 1}]}]}, "bold"),
+    ({"messages": [{"role": "user", "content": "x", "tool_calls": [1]}]}, "tool_calls")]
 
 
 def chat():
@@ -862,24 +900,7 @@ def chat():
             assert {k: other[k] for k in best} == best and set(best) == {"token", "logprob", "bytes"}
             assert [t["logprob"] for t in other["top_logprobs"]] == sorted((t["logprob"] for t in other["top_logprobs"]), reverse=True)
         assert len(top) == 8 or said["content"] and any(t["logprob"] < 0 for t in bare)
-        for wrong, word in [
-                ({"top_logprobs": 2}, '"logprobs": true'), ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs"'),
-                ({"logprobs": 1}, '"logprobs"'), ({"messages": [{"role": "user", "content": "x", "name": 1}]}, '"name"'),
-                ({"max_tokens": 0, "max_completion_tokens": 4}, '"max_tokens"'),
-                ({"max_tokens": "x", "max_completion_tokens": 4}, '"max_tokens"'),
-                ({"max_completion_tokens": 0}, '"max_completion_tokens"'),
-                ({"max_completion_tokens": [], "max_tokens": 4}, '"max_completion_tokens"'),
-                ({"max_completion_tokens": 250, "max_tokens": None}, "256 in all"),
-                ({"response_format": {"type": "json_object"}}, "response_format"),
-                ({"tools": [{"type": "function"}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"),
-                ({"prompt": "x"}, "prompt"), ({"echo": False}, "echo"),
-                ({"messages": [{"role": "user"}]}, '"content" must be'),
-                ({"messages": [{"role": "user", "content": None}]}, '"content" must be'),
-                ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, '"content"'),
-                ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, '"content"'),
-                ({"messages": [{"role": "user", "content": ["x"]}]}, "no JSON object"),
-                ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "bold": 1}]}]}, "bold"),
-                ({"messages": [{"role": "user", "content": "x", "tool_calls": [1]}]}, "tool_calls")]:
+        for wrong, word in NOT_CHAT:
             status, all = say(**wrong)
             error = all["error"]
             assert status == 400 and word in error["message"], f"{wrong}: {status} {all}"

@@ -33,6 +33,22 @@ void require(bool what) {
   if (!what) std::abort();
 }
 
+// Numbers that are almost always rows, sometimes not.
+std::vector<std::vector<float>> take_rows(bytes& in, std::size_t n, std::size_t V) {
+  std::vector<std::vector<float>> rows(n);
+  for (auto& row : rows) {
+    const auto how = in.take<std::uint8_t>();
+    double sum = 0;
+    for (std::size_t v = 0; v < V + (how == 77); ++v) {
+      row.push_back(how == 78 ? in.take<float>() : float(in.take<std::uint8_t>() % 8));
+      sum += double(row.back());
+    }
+    if (how < 250 && sum > 0)
+      for (float& x : row) x = float(double(x) / sum);
+  }
+  return rows;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -50,22 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     parents.push_back(kind & 2 ? p : std::uint32_t(p % (i + 1)));
   }
   if (memory == 9) parents.push_back(0);
-  // Numbers that are almost always rows, sometimes not.
-  const auto rows_of = [&] {
-    std::vector<std::vector<float>> rows(n + 1);
-    for (auto& row : rows) {
-      const auto how = in.take<std::uint8_t>();
-      double sum = 0;
-      for (std::size_t v = 0; v < V + (how == 77); ++v) {
-        row.push_back(how == 78 ? in.take<float>() : float(in.take<std::uint8_t>() % 8));
-        sum += double(row.back());
-      }
-      if (how < 250 && sum > 0)
-        for (float& x : row) x = float(double(x) / sum);
-    }
-    return rows;
-  };
-  const auto laws = rows_of(), q = rows_of(), p = rows_of();
+  const auto laws = take_rows(in, n + 1, V), q = take_rows(in, n + 1, V),
+             p = take_rows(in, n + 1, V);
   std::vector<any_row<dense_row<float>, one_hot_row<float>>> mixed(n + 1);
   for (std::size_t i = 0; i <= n; ++i) {
     mixed[i] = dense_row<float>(laws[i]);

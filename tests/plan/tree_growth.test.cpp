@@ -23,7 +23,21 @@ TEST_CASE(
   growth.likely = {.2};
   growth.drawn = {.9};
   CHECK((growth.worth_node(.056) && !growth.worth_node(.055)));  // .9 x .0556 = .05
-  // Every choice of children, tried.
+  // a node that cannot be reached has no children, even if they cost nothing
+  plan::tree_growth free;
+  free.begin();
+  const auto none = free.of_node(0, std::vector{.5, .2}, 2, true),
+             some = free.of_node(1, std::vector{.5, .2}, 2, true);
+  CHECK((none.most_likely == 0 && !none.draws && !free.worth_node(0)));
+  CHECK(some.most_likely + some.draws > 0);
+  // a good draft brings 1.9 tokens for 1.55
+  plan::tree_growth dear({.target = 1, .draft = .3, .verify = .25});
+  dear.begin();
+  CHECK(dear.worth_level(1));
+}
+TEST_CASE("the children of a node are the best of all choices, each of which is tried") {
+  plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
+  growth.begin();
   numbers n(1);
   for (int i = 0; i < 2000; ++i) {
     std::vector<double> shares(n.below(5));
@@ -61,17 +75,6 @@ TEST_CASE(
                          double(chosen.most_likely + chosen.draws) * growth.cost.verify;
     CHECK(worth == Approx(most).margin(1e-12));
   }
-  // a node that cannot be reached has no children, even if they cost nothing
-  plan::tree_growth free;
-  free.begin();
-  const auto none = free.of_node(0, std::vector{.5, .2}, 2, true),
-             some = free.of_node(1, std::vector{.5, .2}, 2, true);
-  CHECK((none.most_likely == 0 && !none.draws && !free.worth_node(0)));
-  CHECK(some.most_likely + some.draws > 0);
-  // a good draft brings 1.9 tokens for 1.55
-  plan::tree_growth dear({.target = 1, .draft = .3, .verify = .25});
-  dear.begin();
-  CHECK(dear.worth_level(1));
 }
 TEST_CASE("what is accepted and what it costs is learned. Rounds without a node begin again") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});

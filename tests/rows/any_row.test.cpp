@@ -12,7 +12,24 @@ using namespace specagg;
 namespace {
 using mixed = any_row<one_hot_row<float>, sparse_row<float>, dense_row<float>, softmax_row<float>,
                       processed_row<float>>;
+
+// Of one token drafted from q, towards the logits p.
+template <class Q, class Policy, class Verifier>
+auto verdict_of(const Q& q, const std::vector<float>& p, token_id drawn, const Policy& policy,
+                const Verifier& verifier, std::vector<emission>& out) {
+  out.assign(2, {});
+  std::vector<double> scratch(verify_scratch(p.size(), 1));
+  random_streams chooser(3);
+  std::array<draft_acceptance, 1> acceptances;
+  const auto q_rows = rows_of(2, [&](std::size_t) { return q; });
+  const auto p_rows =
+      rows_of(2, [&](std::size_t) { return processed_row<float>(p, {.temperature = 0.8}); });
+  const verdict v =
+      verifier.verify(draft{.tokens = std::span(&drawn, 1), .start = 4, .acceptances = acceptances},
+                      q_rows, p_rows, policy, chooser, std::span(out), std::span(scratch));
+  return std::tuple(v.accepted, v.emitted, v.why, acceptances[0].of_row, acceptances[0].of_token);
 }
+}  // namespace
 
 TEST_CASE(
     "an any_row has the elements, the confidence and the verdicts of the row in it, bit by bit") {
@@ -42,24 +59,10 @@ TEST_CASE(
         CHECK(std::equal(x, x + 16, y));
       }
     }
-    const auto verdict_of = [&](const auto& q, const auto& policy, const auto& verifier,
-                                std::vector<emission>& out) {
-      out.assign(2, {});
-      std::vector<double> scratch(verify_scratch(V, 1));
-      random_streams chooser(3);
-      std::array<draft_acceptance, 1> acceptances;
-      const auto q_rows = rows_of(2, [&](std::size_t) { return q; });
-      const auto p_rows =
-          rows_of(2, [&](std::size_t) { return processed_row<float>(p, {.temperature = 0.8}); });
-      const verdict v = verifier.verify(
-          draft{.tokens = std::span(&drawn, 1), .start = 4, .acceptances = acceptances}, q_rows,
-          p_rows, policy, chooser, std::span(out), std::span(scratch));
-      return std::tuple(v.accepted, v.emitted, v.why, acceptances[0].of_row,
-                        acceptances[0].of_token);
-    };
     const auto same = [&](const auto& policy, const auto& verifier) {
       std::vector<emission> a, b;
-      CHECK(verdict_of(mixed(own), policy, verifier, a) == verdict_of(own, policy, verifier, b));
+      CHECK(verdict_of(mixed(own), p, drawn, policy, verifier, a) ==
+            verdict_of(own, p, drawn, policy, verifier, b));
       for (std::size_t i = 0; i < 2; ++i)
         CHECK((a[i].token == b[i].token && a[i].from == b[i].from && a[i].why == b[i].why &&
                (a[i].log_pi == b[i].log_pi || a[i].log_pi != a[i].log_pi) &&

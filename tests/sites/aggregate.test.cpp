@@ -259,6 +259,16 @@ TEST_CASE(
   CHECK_FALSE(goodness_of_fit(shared, std::vector{due, 1 - due}, 1e-8).passed);
   CHECK(shared[0] > own[0]);
 }
+namespace {
+std::vector<double> row(const toy_source<double>& model, const std::vector<token_id>& text) {
+  std::vector<double> logits(model.vocab_size()), p(model.vocab_size());
+  model.row(text, logits);
+  const auto soft = softmax_row<double>(logits).normalise();
+  if (soft.why() != status::ok) return p;
+  for (std::size_t v = 0; v < p.size(); ++v) p[v] = soft[v];
+  return p;
+}
+}  // namespace
 TEST_CASE(
     "many tokens through the production streams follow the joint law, drafts ahead, rejections and "
     "redrawn drafts "
@@ -267,14 +277,6 @@ TEST_CASE(
   // noise, after a rejection.
   constexpr std::size_t vocabulary = 3, length = 4, ahead = 3;
   const toy_source<double> model_l(vocabulary, 21, 2, 2), model_r(vocabulary, 22, 2, 2);
-  const auto row = [&](const toy_source<double>& model, const std::vector<token_id>& text) {
-    std::vector<double> logits(vocabulary), p(vocabulary);
-    model.row(text, logits);
-    const auto soft = softmax_row<double>(logits).normalise();
-    if (soft.why() != status::ok) return p;
-    for (std::size_t v = 0; v < vocabulary; ++v) p[v] = soft[v];
-    return p;
-  };
   const auto dynamic = [](const std::vector<token_id>& text) {  // relevance that follows the text
     return weigh_sites(0.3 * double(text.back()) - 0.2, 0.1 * double(text.size()));
   };

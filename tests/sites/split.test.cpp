@@ -560,7 +560,7 @@ TEST_CASE("the end of the text ends the round in every protocol: no bonus after 
     CHECK(ends.down_bytes == 1);
   }
 }
-TEST_CASE("an uplink that is no draft is refused with a status, and decides nothing") {
+TEST_CASE("a coded uplink that is no draft is refused with a status, and decides nothing") {
   const row_codec codec{.vocabulary = 3};
   const auto q = row_of(0.5, 0.25, 0.25), p = row_of(0.2, 0.5, 0.3);
   random_streams chooser(1);
@@ -588,7 +588,14 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
         status::invalid_row);
   const tokens many(3, 0);
   CHECK(coded([&](auto& up) { up.drafted.tokens = many; }) == status::invalid_parameter);
-
+}
+TEST_CASE("an uplink of tokens and probabilities that is no draft is refused with a status") {
+  const row_codec codec{.vocabulary = 3};
+  const auto q = row_of(0.5, 0.25, 0.25), p = row_of(0.2, 0.5, 0.3);
+  random_streams chooser(1);
+  split_workspace<double> device(codec, 2), server(codec, 2);
+  const auto p_rows = rows_of(3, [&](std::size_t) -> const std::vector<double>& { return p; });
+  const tokens many(3, 0);
   begin_draft(device, 1);
   REQUIRE(draft_split(device, q, chooser) == status::ok);
   const uplink<double> split_good = device.up;

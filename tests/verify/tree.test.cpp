@@ -495,7 +495,10 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
     CHECK(near_p(law_of({2, 2, 0}, status::draft_not_in_support)));
     CHECK(near_p(law_of({no_token, no_token, 0}, status::ok)));
   }
-  // A node whose row is invalid: a leaf with nothing after it.
+}
+
+TEST_CASE("a node whose row is invalid is a leaf with nothing after it") {
+  const std::vector<std::uint32_t> parents{0, 0, 1};
   const double nan = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::vector<double>> rows(4, {1, 0, 0}), bad = rows;
   bad[1] = {nan, 0, 0};

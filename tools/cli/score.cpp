@@ -10,6 +10,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include <specagg/format.hpp>
@@ -105,6 +106,78 @@ drafting drafting_of(const std::vector<double>& overlaps, session& draft, sessio
   return found;
 }
 
+// A text, and what was found.
+struct scores {
+  const tokenizer& tokens;
+  const std::vector<token_id>& ids;
+  bool drafted;                  // there is a draft model
+  const mapped_session* mapped;  // it, with another vocabulary; null: it has the target's
+  scored of;
+  double mass;                                   // of mapped, over the text's rows
+  std::optional<struct drafting> drafting = {};  // of a text that is long enough
+  double nll() const {
+    double sum = 0;
+    for (const double l : of.logprobs) sum -= l;
+    return sum;
+  }
+  double perplexity() const {
+    return std::exp(nll() / double(std::max<std::size_t>(of.logprobs.size(), 1)));
+  }
+};
+
+void print_json(const scores& s) {
+  json pieces = json::array(), logprobs = json::array({nullptr});
+  for (const token_id t : s.ids) pieces.push_back(s.tokens.piece(t));
+  for (const double l : s.of.logprobs) logprobs.push_back(l);
+  json out{{"ids", s.ids},
+           {"pieces", pieces},
+           {"logprobs", logprobs},
+           {"nll", s.nll()},
+           {"perplexity", s.perplexity()}};
+  if (s.drafted) out["overlap"] = s.of.overlaps;
+  if (s.mapped)
+    out["mapped"] = {
+        {"tokens", s.mapped->map().size()}, {"of", s.mapped->map().draft_size()}, {"mass", s.mass}};
+  if (s.drafting)
+    out.update({{"acceptance", s.drafting->acceptance},
+                {"expected_tokens", s.drafting->expected},
+                {"c", s.drafting->c},
+                {"d", s.drafting->d},
+                {"speedup_predicted", s.drafting->speedup},
+                {"gamma", s.drafting->best}});
+  fmt::print("{}\n", out.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+void print_table(const scores& s) {
+  fmt::print("{:>8}  {:>9}  {}piece\n", "id", "logprob", s.drafted ? "overlap  " : "");
+  for (std::size_t i = 0; i < s.ids.size(); ++i) {
+    const std::string logprob = i == 0 ? "" : fmt::format("{:.4f}", s.of.logprobs[i - 1]);
+    const std::string overlap = !s.drafted ? ""
+                                : i == 0   ? "         "
+                                           : fmt::format("{:7.4f}  ", s.of.overlaps[i - 1]);
+    fmt::print(
+        "{:>8}  {:>9}  {}{}\n", s.ids[i], logprob, overlap,
+        printable(
+            json(s.tokens.piece(s.ids[i])).dump(-1, ' ', false, json::error_handler_t::replace),
+            1000));
+  }
+  fmt::print("\ntokens {}, nll {:.4f}, perplexity {:.4f}\n", s.ids.size(), s.nll(), s.perplexity());
+  if (s.mapped) fmt::print("mapped tokens have {:.4f} of the draft's probability\n", s.mass);
+}
+
+void print_drafting(const drafting& d) {
+  fmt::print("acceptance {:.4f}; a draft step costs {:.3f} target steps (c)\n\n", d.acceptance,
+             d.c);
+  fmt::print("{:>5}  {:>15}  {:>6}  {:>8}\n", "gamma", "expected tokens", "v", "speed-up");
+  for (std::size_t g = 1; g <= most_gamma; ++g)
+    fmt::print("{:>5}  {:>15.3f}  {:>6.3f}  {:>8.3f}\n", g, d.expected[g - 1], d.v(g),
+               d.speedup[g - 1]);
+  if (d.best)
+    fmt::print("\ndrafting pays: {:.2f} times as fast with gamma {}\n", d.speedup[d.best - 1],
+               d.best);
+  else fmt::print("\ndrafting does not pay on this machine\n");
+}
+
 }  // namespace
 
 void score(const score_options& o) {
@@ -127,64 +200,15 @@ void score(const score_options& o) {
     throw error("text", "",
                 fmt::format("has {} tokens, the context holds {}", ids.size(), context));
 
-  const scored s = score_tokens(ids, *target, draft.get());
-  const double mass = mapped ? mapped->mass() : 1;
-  double nll = 0;
-  for (const double l : s.logprobs) nll -= l;
-  const double perplexity = std::exp(nll / double(std::max<std::size_t>(s.logprobs.size(), 1)));
-  const bool drafts = draft && s.overlaps.size() >= most_gamma;
-  const drafting d = drafts ? drafting_of(s.overlaps, *draft, *target, ids.back()) : drafting{};
-  if (o.json) {
-    json pieces = json::array(), logprobs = json::array({nullptr});
-    for (const token_id t : ids) pieces.push_back(tokens.piece(t));
-    for (const double l : s.logprobs) logprobs.push_back(l);
-    json out{{"ids", ids},
-             {"pieces", pieces},
-             {"logprobs", logprobs},
-             {"nll", nll},
-             {"perplexity", perplexity}};
-    if (draft) out["overlap"] = s.overlaps;
-    if (mapped)
-      out["mapped"] = {
-          {"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
-    if (drafts)
-      out.update({{"acceptance", d.acceptance},
-                  {"expected_tokens", d.expected},
-                  {"c", d.c},
-                  {"d", d.d},
-                  {"speedup_predicted", d.speedup},
-                  {"gamma", d.best}});
-    fmt::print("{}\n", out.dump(-1, ' ', false, json::error_handler_t::replace));
-    return;
-  }
-  fmt::print("{:>8}  {:>9}  {}piece\n", "id", "logprob", draft ? "overlap  " : "");
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string logprob = i == 0 ? "" : fmt::format("{:.4f}", s.logprobs[i - 1]);
-    const std::string overlap = !draft   ? ""
-                                : i == 0 ? "         "
-                                         : fmt::format("{:7.4f}  ", s.overlaps[i - 1]);
-    fmt::print(
-        "{:>8}  {:>9}  {}{}\n", ids[i], logprob, overlap,
-        printable(json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace),
-                  1000));
-  }
-  fmt::print("\ntokens {}, nll {:.4f}, perplexity {:.4f}\n", ids.size(), nll, perplexity);
-  if (mapped) fmt::print("mapped tokens have {:.4f} of the draft's probability\n", mass);
-  if (!drafts) {
-    if (draft)
-      fmt::print("acceptance: the text is too short ({} tokens are needed)\n", most_gamma + 1);
-    return;
-  }
-  fmt::print("acceptance {:.4f}; a draft step costs {:.3f} target steps (c)\n\n", d.acceptance,
-             d.c);
-  fmt::print("{:>5}  {:>15}  {:>6}  {:>8}\n", "gamma", "expected tokens", "v", "speed-up");
-  for (std::size_t g = 1; g <= most_gamma; ++g)
-    fmt::print("{:>5}  {:>15.3f}  {:>6.3f}  {:>8.3f}\n", g, d.expected[g - 1], d.v(g),
-               d.speedup[g - 1]);
-  if (d.best)
-    fmt::print("\ndrafting pays: {:.2f} times as fast with gamma {}\n", d.speedup[d.best - 1],
-               d.best);
-  else fmt::print("\ndrafting does not pay on this machine\n");
+  scores s{tokens, ids, bool(draft), mapped, score_tokens(ids, *target, draft.get()), 1};
+  if (mapped) s.mass = mapped->mass();
+  if (draft && s.of.overlaps.size() >= most_gamma)
+    s.drafting = drafting_of(s.of.overlaps, *draft, *target, ids.back());
+  if (o.json) return print_json(s);
+  print_table(s);
+  if (s.drafting) print_drafting(*s.drafting);
+  else if (draft)
+    fmt::print("acceptance: the text is too short ({} tokens are needed)\n", most_gamma + 1);
 }
 
 }  // namespace cli

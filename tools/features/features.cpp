@@ -147,6 +147,31 @@ class writer {
   std::vector<float> rows_;
 };
 
+// The tokens of each line, of which the model reads at most `context`.
+template <class Encode>
+std::vector<std::vector<token_id>> read_prompts(const std::string& file, std::size_t context,
+                                                Encode&& encode) {
+  std::ifstream lines(file);
+  if (!lines) throw error(file, "", "cannot be read");
+  std::vector<std::vector<token_id>> asked;
+  for (std::string line; std::getline(lines, line);) {
+    const auto& tokens = asked.emplace_back(encode(line));
+    const auto place = "line " + std::to_string(asked.size());
+    if (tokens.empty()) throw error(file, place, "has no tokens");
+    if (tokens.size() >= context) throw error(file, place, "is longer than the model's context");
+  }
+  return asked;
+}
+
+// Of the longest prompt and `more` tokens, as far as the context goes.
+std::size_t capacity_for(const std::vector<std::vector<token_id>>& asked, std::size_t more,
+                         std::size_t context) {
+  std::size_t capacity = 1;
+  for (const auto& tokens : asked)
+    capacity = std::max(capacity, std::min(tokens.size() + more, context));
+  return capacity;
+}
+
 int run(int argc, char** argv) {
   std::string file, prompts, out;
   std::size_t texts = 1, most = 200, threads = 1;
@@ -173,24 +198,14 @@ int run(int argc, char** argv) {
   const cpu::tokenizer text_tokens(weights->file);
   const auto ends = cli::end_tokens_of(weights->file);
   const auto form = chat ? std::make_unique<cli::chat_ml>(weights->file) : nullptr;
-  std::ifstream lines(prompts);
-  if (!lines) throw error(prompts, "", "cannot be read");
-  std::vector<std::vector<token_id>> asked;
-  std::size_t capacity = 1;
-  for (std::string line; std::getline(lines, line);) {
-    auto& tokens = asked.emplace_back();
-    if (form) {
-      tokens = form->beginning({});
-      form->ask(tokens, line);
-    } else tokens = text_tokens.encode(line);
-    const auto place = "line " + std::to_string(asked.size());
-    if (tokens.empty()) throw error(prompts, place, "has no tokens");
-    if (tokens.size() >= weights->context)
-      throw error(prompts, place, "is longer than the model's context");
-    capacity = std::max(capacity, std::min(tokens.size() + texts * most, weights->context));
-  }
+  const auto asked = read_prompts(prompts, weights->context, [&](const std::string& line) {
+    if (!form) return text_tokens.encode(line);
+    auto tokens = form->beginning({});
+    form->ask(tokens, line);
+    return tokens;
+  });
   const auto pool = std::make_shared<thread_pool>(threads);
-  cpu::llama model(weights, pool, capacity);
+  cpu::llama model(weights, pool, capacity_for(asked, texts * most, weights->context));
   model.keep_hidden();
   writer write(model, *pool, ends, seed);
   std::filesystem::create_directories(out);

@@ -196,81 +196,97 @@ void allow_files(std::size_t most) {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void serve(const program_options& o) {
-  engine decoder(o.backend == "cpu" ? make_cpu_decoder(o) : make_llama_cpp_decoder(o), o.requests,
-                 o.waiting, memory_for(o));
-  const cli::tokenizer& tokens = decoder.models().tokens();
-  const std::string model = std::filesystem::path(o.target).stem().string();
-  const request_limits most{.model = model,
-                            .context = decoder.models().context(),
-                            .gamma = o.gamma,
-                            .draft_context = decoder.models().draft_context(),
-                            .draft_model = !o.draft.empty(),
-                            .head = !o.head.empty(),
-                            .choices = o.requests + o.waiting};
-  std::unique_ptr<const cli::chat> turns;
-  try {
-    turns = tokens.chat();
-  } catch (const error&) {  // no chat template: /v1/completions alone
+// What answers have in common.
+struct served {
+  engine& decoder;
+  request_limits most;
+  std::unique_ptr<const cli::chat> turns = {};  // null: /v1/completions alone
+
+  served(engine& by, const program_options& o)
+      : decoder(by),
+        most{.model = std::filesystem::path(o.target).stem().string(),
+             .context = by.models().context(),
+             .gamma = o.gamma,
+             .draft_context = by.models().draft_context(),
+             .draft_model = !o.draft.empty(),
+             .head = !o.head.empty(),
+             .choices = o.requests + o.waiting} {
+    try {
+      turns = by.models().tokens().chat();
+    } catch (const error&) {  // no chat template
+    }
   }
-  // A monitor and a request that is refused need a thread, too.
-  const http_limits limits{.body = 65536 + 16 * o.context,
-                           .connections = o.requests + o.waiting + 16};
-  allow_files(limits.connections + 64);
-  http_server http(limits);
-  const auto complete = [&](bool chat) {
-    return [&, chat](const httplib::Request& from, httplib::Response& to) {
-      const auto asked = parse_requests(from.body, chat, most, tokens, turns.get());
-      for (const auto& r : asked)
-        if (const double bytes = decoder.models().bytes(*r); bytes > decoder.memory())
-          throw api_error{400,
-                          fmt::format("\"max_tokens\": a text of {} tokens takes {:.0f} MiB; this "
-                                      "server has {:.0f} (--memory)",
-                                      r->longest(), bytes / 0x1p20, decoder.memory() / 0x1p20),
-                          "max_tokens", "context_length_exceeded"};
-      if (!decoder.submit(asked))
-        throw api_error{503, decoder.draining() ? "the server stops"
-                                                : "all places are taken, and the queue is full"};
-      const auto all = std::make_shared<answers>();
-      for (const auto& r : asked) all->emplace_back(decoder, r);
-      if (asked[0]->stream) answer_in_parts(decoder, all, model, to);
-      else answer_whole(decoder, *all, model, from, to);
-    };
-  };
-  http.Post("/v1/completions", complete(false));
-  http.Post("/v1/chat/completions", complete(true));
-  const json one = {{"id", model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
-  http.Get("/v1/models", [&](const httplib::Request&, httplib::Response& to) {
+};
+
+void complete(const served& by, bool chat, const httplib::Request& from, httplib::Response& to) {
+  engine& decoder = by.decoder;
+  const auto asked =
+      parse_requests(from.body, chat, by.most, decoder.models().tokens(), by.turns.get());
+  for (const auto& r : asked)
+    if (const double bytes = decoder.models().bytes(*r); bytes > decoder.memory())
+      throw api_error{400,
+                      fmt::format("\"max_tokens\": a text of {} tokens takes {:.0f} MiB; this "
+                                  "server has {:.0f} (--memory)",
+                                  r->longest(), bytes / 0x1p20, decoder.memory() / 0x1p20),
+                      "max_tokens", "context_length_exceeded"};
+  if (!decoder.submit(asked))
+    throw api_error{503, decoder.draining() ? "the server stops"
+                                            : "all places are taken, and the queue is full"};
+  const auto all = std::make_shared<answers>();
+  for (const auto& r : asked) all->emplace_back(decoder, r);
+  if (asked[0]->stream) answer_in_parts(decoder, all, by.most.model, to);
+  else answer_whole(decoder, *all, by.most.model, from, to);
+}
+
+void answer_completions(http_server& http, const served& by) {
+  http.Post("/v1/completions", [&](const httplib::Request& from, httplib::Response& to) {
+    complete(by, false, from, to);
+  });
+  http.Post("/v1/chat/completions", [&](const httplib::Request& from, httplib::Response& to) {
+    complete(by, true, from, to);
+  });
+}
+
+// What may be asked about the server.
+void answer_questions(http_server& http, const served& by) {
+  const json one = {
+      {"id", by.most.model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
+  http.Get("/v1/models", [one](const httplib::Request&, httplib::Response& to) {
     to.set_content(json{{"object", "list"}, {"data", {one}}}.dump(), "application/json");
   });
-  http.Get("/v1/models/(.+)", [&](const httplib::Request& from, httplib::Response& to) {
-    if (from.matches[1] != model) throw no_model(from.matches[1], model);
+  http.Get("/v1/models/(.+)", [&by, one](const httplib::Request& from, httplib::Response& to) {
+    if (from.matches[1] != by.most.model) throw no_model(from.matches[1], by.most.model);
     to.set_content(one.dump(), "application/json");
   });
-  http.Get("/health", [&](const httplib::Request&, httplib::Response& to) {
-    if (decoder.draining()) throw api_error{503, "the server stops"};
+  http.Get("/health", [&by](const httplib::Request&, httplib::Response& to) {
+    if (by.decoder.draining()) throw api_error{503, "the server stops"};
     to.set_content(R"({"status":"ok"})", "application/json");
   });
-  http.Get("/", [&](const httplib::Request&, httplib::Response& to) {
+  http.Get("/", [&by](const httplib::Request&, httplib::Response& to) {
     to.set_header("Content-Security-Policy",
                   "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
                   "style-src 'unsafe-inline'");
-    to.set_content(turns ? page_of("chat") : page_of("completions"), "text/html; charset=utf-8");
+    to.set_content(by.turns ? page_of("chat") : page_of("completions"), "text/html; charset=utf-8");
   });
-  http.Get("/metrics", [&](const httplib::Request&, httplib::Response& to) {
-    to.set_content(decoder.metrics(), "text/plain; version=0.0.4");
+  http.Get("/metrics", [&by](const httplib::Request&, httplib::Response& to) {
+    to.set_content(by.decoder.metrics(), "text/plain; version=0.0.4");
   });
+}
+
+// Whom the server does not answer, and what it says where it fails.
+void answer_failures(http_server& http, const program_options& o, std::size_t longest_body) {
   using handled = httplib::Server::HandlerResponse;
-  http.set_pre_routing_handler([&](const httplib::Request& from, httplib::Response& to) {
-    try {
-      if (from.path != "/health" && from.path != "/") check(from, o);
-      check_body(from, limits.body);
-      return handled::Unhandled;
-    } catch (const api_error& e) {
-      fail(to, e);
-      return handled::Handled;
-    }
-  });
+  http.set_pre_routing_handler(
+      [&o, longest_body](const httplib::Request& from, httplib::Response& to) {
+        try {
+          if (from.path != "/health" && from.path != "/") check(from, o);
+          check_body(from, longest_body);
+          return handled::Unhandled;
+        } catch (const api_error& e) {
+          fail(to, e);
+          return handled::Handled;
+        }
+      });
   http.set_exception_handler(
       [](const httplib::Request&, httplib::Response& to, std::exception_ptr what) {
         try {
@@ -289,36 +305,49 @@ void serve(const program_options& o) {
                                          : "the request cannot be read";
     fail(to, {to.status, fmt::format("{}: {} {}", why, from.method, from.path)});
   });
+}
+
+// Waits for SIGINT or SIGTERM, which are blocked in all threads, and lets requests end.
+void stop_on_signal(engine& decoder, http_server& http, unsigned drain) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  int which;
+  sigwait(&ends, &which);
+  decoder.drain();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(drain);
+  const timespec tenth{0, 100'000'000};
+  while (!decoder.idle() && std::chrono::steady_clock::now() < until)
+    if (sigtimedwait(&ends, nullptr, &tenth) > 0) break;  // a second signal
+  decoder.stop();
+  http.finish();
+}
+
+void serve(const program_options& o) {
+  engine decoder(o.backend == "cpu" ? make_cpu_decoder(o) : make_llama_cpp_decoder(o), o.requests,
+                 o.waiting, memory_for(o));
+  const served by(decoder, o);
+  // A monitor and a request that is refused need a thread, too.
+  const http_limits limits{.body = 65536 + 16 * o.context,
+                           .connections = o.requests + o.waiting + 16};
+  allow_files(limits.connections + 64);
+  http_server http(limits);
+  answer_completions(http, by);
+  answer_questions(http, by);
+  answer_failures(http, o, limits.body);
 
   const int port = http.bind(o.host, o.port);
   if (port < 0) throw error(fmt::format("{}:{}", o.host, o.port), "", "cannot be listened to");
   std::printf("listening on http://%s:%d\n", o.host.c_str(), port);
   std::fflush(stdout);
-  std::thread stopper([&] {  // SIGINT and SIGTERM are blocked in all threads
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    int which;
-    sigwait(&ends, &which);
-    decoder.drain();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.drain);
-    const timespec tenth{0, 100'000'000};
-    while (!decoder.idle() && std::chrono::steady_clock::now() < until)
-      if (sigtimedwait(&ends, nullptr, &tenth) > 0) break;  // a second signal
-    decoder.stop();
-    http.finish();
-  });
+  std::thread stopper([&] { stop_on_signal(decoder, http, o.drain); });
   http.listen_after_bind();
   pthread_kill(stopper.native_handle(), SIGTERM);  // if it does not stop because of one
   stopper.join();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  program_options o;
-  CLI::App app("An OpenAI-style server with speculative decoding", "specagg-server");
+void add_options(CLI::App& app, program_options& o) {
   app.add_option("--backend", o.backend, "cpu, or llama.cpp where there is libllama")
       ->check(CLI::IsMember({"cpu", "llama.cpp"}))
       ->capture_default_str();
@@ -367,6 +396,14 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   cli::check_values_of_all(app);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  program_options o;
+  CLI::App app("An OpenAI-style server with speculative decoding", "specagg-server");
+  add_options(app, o);
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);

@@ -266,87 +266,92 @@ inline std::vector<job> jobs_of(const reader& reads, const corpora& documents, s
   return jobs;
 }
 
-// Figure 5, with one corpus dealt to both sites and with a corpus for each. A row for each window:
-// text, window, corpora, law, scale, passages a site, nats of a token of the continuation, device's
-// weight.
-inline void figure_5(const reader& reads, const corpora& documents, std::size_t of_each,
-                     const settings& how, table& out, const std::function<void(double)>& progress) {
-  std::vector<job> jobs = jobs_of(reads, documents, of_each, how.seed);
-  const auto run = [&](job& j) {
-    const auto query = reads.tokens.decode(std::span<const token_id>(j.tokens).first(query_tokens));
-    const std::string& text = documents.of[j.text].name;
-    const auto add = [&](const char* from, const std::string& law, double scale, std::size_t n,
-                         double nats, double weight) {
-      j.rows.emplace_back(
-          [=, &j, &text](table& to) { to.add(text, j.window, from, law, scale, n, nats, weight); });
-    };
-    const auto mean = [](std::span<const double> x) {
-      double sum = 0;
-      for (const double y : x) sum -= y / double(x.size());
-      return sum;
-    };
+inline double mean_nats(std::span<const double> likelihoods) {
+  double sum = 0;
+  for (const double x : likelihoods) sum -= x / double(likelihoods.size());
+  return sum;
+}
 
-    // A passage is read once, for any laws.
-    const std::size_t room = 2 + cli::passages::length + j.tokens.size();
-    auto one = reads.session(room);
-    std::map<passage, std::vector<double>> read;
-    const auto of = [&](const passage& p) {
-      auto& nats = read[p];
-      if (nats.empty()) {
-        reads.check(one.rollback(0));
-        if (!p.empty()) reads.read(one, p);
-        nats = reads.likelihood(one, j.tokens, continued);
-      }
-      return &nats;
-    };
-    add("none", "none", NAN, 0, mean(*of({})), NAN);
-
-    const auto aggregated = [&](const char* from, std::size_t n, const found& l, const found& r) {
-      std::vector<const std::vector<double>*> in_l, in_r;
-      for (const passage& p : l.passages) in_l.push_back(of(p));
-      for (const passage& p : r.passages) in_r.push_back(of(p));
-      for (const double scale : scales) {
-        const site_law p_l = mix(l.scores, scale, in_l, continued),
-                       p_r = mix(r.scores, scale, in_r, continued);
-        const site_weights eta = weigh_sites(p_l.h, p_r.h);
-        std::vector<double> both(continued);
-        double all_l = eta.log_l, all_r = eta.log_r;
-        for (std::size_t i = 0; i < continued; ++i) {
-          both[i] = log_add(eta.log_l + p_l.nats[i], eta.log_r + p_r.nats[i]);
-          all_l += p_l.nats[i];
-          all_r += p_r.nats[i];
-        }
-        add(from, "both", scale, n, mean(both), eta.l);
-        add(from, "sequence", scale, n, -log_add(all_l, all_r) / double(continued), eta.l);
-        if (l.size()) add(from, "device", scale, n, mean(p_l.nats), eta.l);
-        if (r.size()) add(from, "cloud", scale, n, mean(p_r.nats), eta.l);
-      }
-    };
-    const found all = search(documents.all, query, 2 * most_passages);
+// The rows of figure 5 for one window.
+class figure_5_window {
+ public:
+  figure_5_window(const reader& reads, const corpora& documents, job& of)
+      : reads_(reads),
+        documents_(documents),
+        j_(of),
+        one_(reads.session(2 + cli::passages::length + of.tokens.size())) {}
+  void run() {
+    const auto query =
+        reads_.tokens.decode(std::span<const token_id>(j_.tokens).first(query_tokens));
+    add("none", "none", NAN, 0, mean_nats(*after({})), NAN);
+    const found all = search(documents_.all, query, 2 * most_passages);
     std::vector<found> own;
-    for (const auto& index : documents.own) own.push_back(search(*index, query, most_own));
+    for (const auto& index : documents_.own) own.push_back(search(*index, query, most_own));
     for (const std::size_t n : counts) {
       if (n == 0) continue;
       const auto [cloud, device] = deal(all, n);
       aggregated("dealt", n, device, cloud);
       if (n <= most_own) aggregated("own", n, first_of(own[0], n), first_of(own[1], n));
     }
+    in_one_context(all);
+  }
 
-    cpu::llama of_best = reads.session(context_room(j.tokens.size())),
-               of_device = reads.session(of_best.capacity());
-    const std::size_t in_256 = passages_in_paper_context(j.tokens.size());
+ private:
+  void add(const char* from, const std::string& law, double scale, std::size_t n, double nats,
+           double weight) {
+    j_.rows.emplace_back([=, &j = j_, &text = documents_.of[j_.text].name](table& to) {
+      to.add(text, j.window, from, law, scale, n, nats, weight);
+    });
+  }
+  // ln p of the window's tokens after a passage, which is read once, for any laws.
+  const std::vector<double>* after(const passage& p) {
+    auto& nats = read_[p];
+    if (nats.empty()) {
+      reads_.check(one_.rollback(0));
+      if (!p.empty()) reads_.read(one_, p);
+      nats = reads_.likelihood(one_, j_.tokens, continued);
+    }
+    return &nats;
+  }
+  // Passages read side by side, l on the device and r in the cloud.
+  void aggregated(const char* from, std::size_t n, const found& l, const found& r) {
+    std::vector<const std::vector<double>*> in_l, in_r;
+    for (const passage& p : l.passages) in_l.push_back(after(p));
+    for (const passage& p : r.passages) in_r.push_back(after(p));
+    for (const double scale : scales) {
+      const site_law p_l = mix(l.scores, scale, in_l, continued),
+                     p_r = mix(r.scores, scale, in_r, continued);
+      const site_weights eta = weigh_sites(p_l.h, p_r.h);
+      std::vector<double> both(continued);
+      double all_l = eta.log_l, all_r = eta.log_r;
+      for (std::size_t i = 0; i < continued; ++i) {
+        both[i] = log_add(eta.log_l + p_l.nats[i], eta.log_r + p_r.nats[i]);
+        all_l += p_l.nats[i];
+        all_r += p_r.nats[i];
+      }
+      add(from, "both", scale, n, mean_nats(both), eta.l);
+      add(from, "sequence", scale, n, -log_add(all_l, all_r) / double(continued), eta.l);
+      if (l.size()) add(from, "device", scale, n, mean_nats(p_l.nats), eta.l);
+      if (r.size()) add(from, "cloud", scale, n, mean_nats(p_r.nats), eta.l);
+    }
+  }
+  // What is compared with: passages one after the other, before the text.
+  void in_one_context(const found& all) {
+    cpu::llama of_best = reads_.session(context_room(j_.tokens.size())),
+               of_device = reads_.session(of_best.capacity());
+    const std::size_t in_256 = passages_in_paper_context(j_.tokens.size());
     const auto nats_in = [&](context& c, std::size_t n, std::map<std::size_t, double>& known) {
       n = c.fit(n);
       if (const auto k = known.find(n); k != known.end()) return k->second;
       c.read(n);
-      return known[n] = mean(reads.likelihood(c.session(), j.tokens, continued));
+      return known[n] = mean_nats(reads_.likelihood(c.session(), j_.tokens, continued));
     };
-    context best(reads, all, of_best, j.tokens.size());
+    context best(reads_, all, of_best, j_.tokens.size());
     std::map<std::size_t, double> known;
     for (const std::size_t n : counts) {
       if (n == 0) continue;
       const auto [cloud, device] = deal(all, n);
-      context second(reads, device, of_device, j.tokens.size());
+      context second(reads_, device, of_device, j_.tokens.size());
       std::map<std::size_t, double> of_second;
       for (const bool paper : {true, false}) {
         const auto law = [&](const char* name, context& c, std::size_t k, auto& cache) {
@@ -358,8 +363,23 @@ inline void figure_5(const reader& reads, const corpora& documents, std::size_t 
         if (device.size()) law("crcg-device", second, device.size(), of_second);
       }
     }
-  };
-  each_of(jobs.size(), how.threads, progress, [&](std::size_t i) { run(jobs[i]); });
+  }
+
+  const reader& reads_;
+  const corpora& documents_;
+  job& j_;
+  cpu::llama one_;
+  std::map<passage, std::vector<double>> read_;
+};
+
+// Figure 5, with one corpus dealt to both sites and with a corpus for each. A row for each window:
+// text, window, corpora, law, scale, passages a site, nats of a token of the continuation, device's
+// weight.
+inline void figure_5(const reader& reads, const corpora& documents, std::size_t of_each,
+                     const settings& how, table& out, const std::function<void(double)>& progress) {
+  std::vector<job> jobs = jobs_of(reads, documents, of_each, how.seed);
+  each_of(jobs.size(), how.threads, progress,
+          [&](std::size_t i) { figure_5_window(reads, documents, jobs[i]).run(); });
   for (const job& j : jobs)
     for (const auto& add : j.rows) add(out);
 }

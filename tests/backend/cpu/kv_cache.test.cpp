@@ -104,18 +104,25 @@ TEST_CASE("a key that is too large for f16 makes NaN of every row that attends t
   for (const float x : rows_of(model, std::vector<token_id>{1, 2, 3})) CHECK(x != x);
 }
 
+namespace {
+// The pages that were made since this was.
+struct page_count {
+  std::size_t before = aligned_blocks;
+  std::size_t operator()() const { return aligned_blocks - before; }
+};
+void read_to(llama& m, std::span<const token_id> tokens, std::size_t end) {
+  REQUIRE(m.extend(tokens.subspan(m.position(), end - m.position()), {}) == status::ok);
+}
+}  // namespace
+
 TEST_CASE("memory follows what is used: pages come with the text, are shared by copies, and go") {
 #ifdef SPECAGG_ALLOCATIONS_OF_TSAN
   return;
 #endif
   const auto tokens = some_tokens(300, small()->vocab);
   const auto pool = std::make_shared<thread_pool>(1);
-  const std::size_t before = aligned_blocks;
-  const auto pages = [&] { return aligned_blocks - before; };
-  const auto read = [&](llama& m, std::size_t end) {
-    REQUIRE(m.extend(std::span(tokens).subspan(m.position(), end - m.position()), {}) ==
-            status::ok);
-  };
+  const page_count pages;
+  const auto read = [&](llama& m, std::size_t end) { read_to(m, tokens, end); };
   {
     llama a(small(), pool);
     CHECK(pages() == 0);

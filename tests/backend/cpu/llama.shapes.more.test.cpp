@@ -81,6 +81,37 @@ numbers product(const matrix& m, const numbers& x) {
   return y;
 }
 
+// At position p.
+numbers rotated(const llama_weights& w, std::size_t p, numbers heads) {
+  for (std::size_t from = 0; from < heads.size(); from += w.head_dim)
+    for (std::size_t i = 0; i < w.frequencies.size(); ++i) {
+      const double angle = double(p) * w.frequencies[i];
+      double &a = heads[from + 2 * i], &b = heads[from + 2 * i + 1];
+      const double turned = a * std::cos(angle) - b * std::sin(angle);
+      b = a * std::sin(angle) + b * std::cos(angle);
+      a = turned;
+    }
+  return heads;
+}
+// What the last position reads of all.
+numbers attended(const llama_weights& w, const numbers& q, const std::vector<numbers>& keys,
+                 const std::vector<numbers>& values) {
+  numbers read(w.heads * w.head_dim);
+  for (std::size_t head = 0; head < w.heads; ++head) {
+    const std::size_t shared = head / (w.heads / w.kv_heads) * w.head_dim, own = head * w.head_dim;
+    numbers score(keys.size());
+    double all = 0;
+    for (std::size_t j = 0; j < keys.size(); ++j) {
+      for (std::size_t d = 0; d < w.head_dim; ++d) score[j] += q[own + d] * keys[j][shared + d];
+      all += score[j] = std::exp(score[j] / std::sqrt(double(w.head_dim)));
+    }
+    for (std::size_t j = 0; j < keys.size(); ++j)
+      for (std::size_t d = 0; d < w.head_dim; ++d)
+        read[own + d] += score[j] / all * values[j][shared + d];
+  }
+  return read;
+}
+
 // All rows of logits, in double.
 std::vector<numbers> forward(const llama_weights& w, std::span<const token_id> tokens) {
   const auto normalised = [&](numbers x, const std::vector<float>& weight) {
@@ -103,40 +134,15 @@ std::vector<numbers> forward(const llama_weights& w, std::span<const token_id> t
     std::vector<numbers> keys, values;
     for (std::size_t p = 0; p < x.size(); ++p) {
       const auto h = normalised(x[p], l.attention_norm);
-      const auto rotated = [&](numbers heads) {
-        for (std::size_t from = 0; from < heads.size(); from += w.head_dim)
-          for (std::size_t i = 0; i < w.frequencies.size(); ++i) {
-            const double angle = double(p) * w.frequencies[i];
-            double &a = heads[from + 2 * i], &b = heads[from + 2 * i + 1];
-            const double turned = a * std::cos(angle) - b * std::sin(angle);
-            b = a * std::sin(angle) + b * std::cos(angle);
-            a = turned;
-          }
-        return heads;
-      };
-      const auto q = rotated(product(l.q, h));
+      const auto q = rotated(w, p, product(l.q, h));
       const auto stored = [](numbers heads) {
         for (double& v : heads)
           v = double(specagg::detail::number(specagg::detail::stored<f16>(v)));
         return heads;
       };
-      keys.push_back(stored(rotated(product(l.k, h))));
+      keys.push_back(stored(rotated(w, p, product(l.k, h))));
       values.push_back(stored(product(l.v, h)));
-      numbers attended(w.heads * w.head_dim);
-      for (std::size_t head = 0; head < w.heads; ++head) {
-        const std::size_t shared = head / (w.heads / w.kv_heads) * w.head_dim,
-                          own = head * w.head_dim;
-        numbers score(p + 1);
-        double all = 0;
-        for (std::size_t j = 0; j <= p; ++j) {
-          for (std::size_t d = 0; d < w.head_dim; ++d) score[j] += q[own + d] * keys[j][shared + d];
-          all += score[j] = std::exp(score[j] / std::sqrt(double(w.head_dim)));
-        }
-        for (std::size_t j = 0; j <= p; ++j)
-          for (std::size_t d = 0; d < w.head_dim; ++d)
-            attended[own + d] += score[j] / all * values[j][shared + d];
-      }
-      add(x[p], product(l.output, attended));
+      add(x[p], product(l.output, attended(w, q, keys, values)));
       const auto f = normalised(x[p], l.ffn_norm);
       auto gate = product(l.gate, f);
       const auto up = product(l.up, f);

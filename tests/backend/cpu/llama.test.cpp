@@ -225,6 +225,10 @@ TEST_CASE(
 namespace {
 std::atomic<bool> alarmed = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
+itimerval timer_of(std::chrono::microseconds::rep after) {
+  return {{0, 0},
+          {static_cast<time_t>(after / 1000000), static_cast<suseconds_t>(after % 1000000)}};
+}
 }  // namespace
 
 TEST_CASE(
@@ -264,11 +268,8 @@ TEST_CASE(
     for (int i = 0; on_the_way < 12 || i < 54; ++i) {
       REQUIRE(i < 2000);
       const auto after =
-          std::chrono::duration_cast<std::chrono::microseconds>(whole).count() * (i % 18 + 1) / 24 +
-          1;
-      const itimerval timer{
-          {0, 0},
-          {static_cast<time_t>(after / 1000000), static_cast<suseconds_t>(after % 1000000)}};
+          std::chrono::duration_cast<std::chrono::microseconds>(whole) * (i % 18 + 1) / 24;
+      const itimerval timer = timer_of(after.count() + 1);
       const auto begin = steady_clock::now();
       setitimer(ITIMER_REAL, &timer, nullptr);
       const status s = model.extend(std::span(wrong).first(many), row);

@@ -48,6 +48,23 @@ std::vector<std::uint32_t> some_path(std::mt19937& random,
   return path;
 }
 
+void check_states(const llama& a, const llama& b, std::size_t nodes) {
+  for (std::size_t at = 0; at < b.position(); ++at) REQUIRE(same_bits(a.hidden(at), b.hidden(at)));
+  for (std::uint32_t n = 1; n <= nodes; ++n) REQUIRE(same_bits(a.node_hidden(n), b.node_hidden(n)));
+}
+// Keeps a path of the open tree, or rolls back, or neither.
+void go_back(std::mt19937& random, llama& a, llama& b, std::vector<std::uint32_t>& tree) {
+  if (!tree.empty() && random() % 2) {
+    const auto path = some_path(random, tree);
+    REQUIRE(a.keep_path(path) == b.keep_path(path));
+    tree.clear();
+  } else if (random() % 4 == 0) {
+    const auto to = random() % 5 == 0 ? 0 : random() % (b.position() + 1);
+    REQUIRE(a.rollback(to) == b.rollback(to));
+    tree.clear();
+  }
+}
+
 // `count` texts get random parts, trees among them, in calls of random texts, on `together`; each
 // gets the same alone, on `alone`. Texts go back, end and begin again in between. All rows, states
 // and statuses are compared.
@@ -97,19 +114,8 @@ void check_mixtures(const std::shared_ptr<const llama_weights>& weights, unsigne
     }
     REQUIRE(first == expected_first);
     for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t at = 0; at < alone[i].position(); ++at)
-        REQUIRE(same_bits(together[i].hidden(at), alone[i].hidden(at)));
-      for (std::uint32_t n = 1; n <= trees[i].size(); ++n)
-        REQUIRE(same_bits(together[i].node_hidden(n), alone[i].node_hidden(n)));
-      if (!trees[i].empty() && random() % 2) {
-        const auto path = some_path(random, trees[i]);
-        REQUIRE(together[i].keep_path(path) == alone[i].keep_path(path));
-        trees[i].clear();
-      } else if (random() % 4 == 0) {
-        const auto to = random() % 5 == 0 ? 0 : random() % (alone[i].position() + 1);
-        REQUIRE(together[i].rollback(to) == alone[i].rollback(to));
-        trees[i].clear();
-      }
+      check_states(together[i], alone[i], trees[i].size());
+      go_back(random, together[i], alone[i], trees[i]);
     }
     if (random() % 8 == 0) {  // a text goes on as another one
       const auto a = 1 + random() % (count - 1), b = 1 + random() % (count - 1);

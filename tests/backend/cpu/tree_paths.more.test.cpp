@@ -56,72 +56,92 @@ TEST_CASE("paths of a tree, what is none, and a tree that is cut") {
   CHECK(path(4) == std::vector<std::uint32_t>{1, 2, 4});
 }
 
+namespace {
+
+// Tokens of a random tree after `before` others.
+struct random_tree {
+  std::size_t before;
+  std::vector<token_id> tokens;
+  std::vector<std::uint32_t> parents;
+  std::vector<std::uint32_t> path_to(std::uint32_t i) const {
+    std::vector<std::uint32_t> path;
+    for (; i > 0; i = parents[i - 1]) path.insert(path.begin(), i);
+    return path;
+  }
+  std::vector<token_id> tokens_to(std::uint32_t i) const {
+    std::vector<token_id> all;
+    for (const auto p : path_to(i)) all.push_back(tokens[p - 1]);
+    return all;
+  }
+};
+
+std::vector<token_id> some(numbers& random, std::size_t V, std::size_t count) {
+  std::vector<token_id> tokens(count);
+  for (auto& t : tokens) t = token_id(random.below(V));
+  return tokens;
+}
+
+// The path to one node is kept: what follows it is as if it alone had been read. A tree that is
+// rolled back has left nothing.
+void keep_one_path(llama& with, llama& alone, const random_tree& t, numbers& random) {
+  const std::size_t V = with.vocab_size(), n = t.tokens.size();
+  const auto last = std::uint32_t(1 + random.below(n));
+  const std::vector<std::uint32_t> path = t.path_to(last);
+  std::vector<std::uint32_t> wrong = path;
+  wrong.back() = std::uint32_t(n + 1);
+  CHECK(with.keep_path(wrong) == status::invalid_parameter);
+  REQUIRE(with.keep_path(path) == status::ok);
+  CHECK(with.position() == t.before + path.size());
+  REQUIRE(alone.rollback(t.before) == status::ok);
+  REQUIRE(alone.extend(t.tokens_to(last), {}) == status::ok);
+  const auto more = some(random, V, 3);
+  std::vector<float> a(3 * V), b(3 * V);
+  REQUIRE(with.extend(more, a) == status::ok);
+  REQUIRE(alone.extend(more, b) == status::ok);
+  CHECK(same_bits(a, std::span<const float>(b)));
+  REQUIRE(with.extend_tree(t.tokens, t.parents, {}) == status::ok);
+  REQUIRE(with.rollback(with.position() - n) == status::ok);
+  REQUIRE(with.extend(more, a) == status::ok);
+  REQUIRE(alone.extend(more, b) == status::ok);
+  CHECK(same_bits(a, std::span<const float>(b)));
+}
+
+}  // namespace
+
 TEST_CASE(
     "rows of a tree have the bits of each path alone, for any model, tree, calls and threads") {
   for_each_model([](const std::shared_ptr<const llama_weights>& weights) {
     const std::size_t V = weights->vocab;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
       numbers random(seed);
-      const std::size_t before = std::size_t{seed < 4 ? 1 + seed * 13 : 117 + 113 * (seed - 4)},
-                        n = 1 + random.below(seed == 5 ? 70 : 20);
+      random_tree t{std::size_t{seed < 4 ? 1 + seed * 13 : 117 + 113 * (seed - 4)}, {}, {}};
+      const std::size_t n = 1 + random.below(seed == 5 ? 70 : 20);
       llama with(weights, std::make_shared<thread_pool>(1 + seed % 3)), alone(weights);
-      const auto some = [&](std::size_t count) {
-        std::vector<token_id> tokens(count);
-        for (auto& t : tokens) t = token_id(random.below(V));
-        return tokens;
-      };
-      const auto text = some(before), tokens = some(n);
+      const auto text = some(random, V, t.before);
+      t.tokens = some(random, V, n);
       REQUIRE(with.extend(text, {}) == status::ok);
       REQUIRE(alone.extend(text, {}) == status::ok);
-      std::vector<std::uint32_t> parents(n);
       for (std::size_t i = 0; i < n; ++i)
-        parents[i] = std::uint32_t(seed == 0 ? i : random.below(i + 1));
+        t.parents.push_back(std::uint32_t(seed == 0 ? i : random.below(i + 1)));
       // In two calls.
       std::vector<float> rows(n * V), row(V);
       const std::size_t first = random.below(n + 1);
+      const std::span<const token_id> tokens(t.tokens);
+      const std::span<const std::uint32_t> parents(t.parents);
       if (first > 0)
-        REQUIRE(with.extend_tree(std::span(tokens).first(first), std::span(parents).first(first),
+        REQUIRE(with.extend_tree(tokens.first(first), parents.first(first),
                                  std::span(rows).first(first * V)) == status::ok);
-      REQUIRE(with.extend_tree(std::span(tokens).subspan(first), std::span(parents).subspan(first),
+      REQUIRE(with.extend_tree(tokens.subspan(first), parents.subspan(first),
                                std::span(rows).subspan(first * V)) == status::ok);
-      CHECK(with.position() == before + n);
+      CHECK(with.position() == t.before + n);
       // a tree is open
-      CHECK(with.extend(std::span(tokens).first(1), {}) == status::invalid_parameter);
-      std::vector<std::uint32_t> path;
-      const auto path_to = [&](std::uint32_t i) {
-        for (path.clear(); i > 0; i = parents[i - 1]) path.insert(path.begin(), i);
-      };
+      CHECK(with.extend(tokens.first(1), {}) == status::invalid_parameter);
       for (std::uint32_t i = 1; i <= n; ++i) {
-        path_to(i);
-        std::vector<token_id> one;
-        for (const auto p : path) one.push_back(tokens[p - 1]);
-        REQUIRE(alone.rollback(before) == status::ok);
-        REQUIRE(alone.extend(one, row) == status::ok);
+        REQUIRE(alone.rollback(t.before) == status::ok);
+        REQUIRE(alone.extend(t.tokens_to(i), row) == status::ok);
         REQUIRE(same_bits(row, std::span<const float>(rows).subspan((i - 1) * V, V)));
       }
-      // The path to one node is kept; what follows it is as if it alone had been read.
-      const auto last = std::uint32_t(1 + random.below(n));
-      path_to(last);
-      std::vector<std::uint32_t> wrong = path;
-      wrong.back() = std::uint32_t(n + 1);
-      CHECK(with.keep_path(wrong) == status::invalid_parameter);
-      REQUIRE(with.keep_path(path) == status::ok);
-      CHECK(with.position() == before + path.size());
-      std::vector<token_id> one;
-      for (const auto p : path) one.push_back(tokens[p - 1]);
-      REQUIRE(alone.rollback(before) == status::ok);
-      REQUIRE(alone.extend(one, {}) == status::ok);
-      const auto more = some(3);
-      std::vector<float> a(3 * V), b(3 * V);
-      REQUIRE(with.extend(more, a) == status::ok);
-      REQUIRE(alone.extend(more, b) == status::ok);
-      CHECK(same_bits(a, std::span<const float>(b)));
-      // A tree that is rolled back has left nothing.
-      REQUIRE(with.extend_tree(tokens, parents, {}) == status::ok);
-      REQUIRE(with.rollback(with.position() - n) == status::ok);
-      REQUIRE(with.extend(more, a) == status::ok);
-      REQUIRE(alone.extend(more, b) == status::ok);
-      CHECK(same_bits(a, std::span<const float>(b)));
+      keep_one_path(with, alone, t, random);
     }
   });
 }

@@ -28,89 +28,127 @@ status extend(std::vector<llama_cpp::source::addition> all) {
 
 }  // namespace
 
-TEST_CASE(
-    "several sequences in one call have the rows of each alone within 0.02. A failure changes "
-    "nothing") {
-  auto how = small_context(512, 3);
-  loaded model(test::bundled_file("target"), how);
-  using source = llama_cpp::source;
-  source& a = model.source;
-  source b(model.context.get(), {.sequence = 1}), c(model.context.get(), {.sequence = 2});
-  const std::size_t V = a.vocab_size();
-  const auto text = some_tokens(40, V, 5), other = some_tokens(40, V, 6);
-  const auto expected = test::rows_of(a, text), of_other = test::rows_of(b, other);
-  REQUIRE(a.rollback(0) == status::ok);
-  REQUIRE(b.rollback(0) == status::ok);
-  std::vector<float> first(2 * V), second(V);
-  const auto of = [](const std::vector<token_id>& t, std::size_t from, std::size_t n) {
-    return std::span(t).subspan(from, n);
-  };
-  REQUIRE(extend({{&a, of(text, 0, 20), {}},
-                  {&b, of(other, 0, 7), second},
-                  {&c, of(text, 0, 30), first}}) == status::ok);
-  CHECK(a.position() == 20);
-  CHECK(b.position() == 7);
-  CHECK(c.position() == 30);
-  CHECK(test::difference(second, row(of_other, 6, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(28 * V, 2 * V)) < 0.02);
-  // in another order, from where each stands
-  REQUIRE(extend({{&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) == status::ok);
-  CHECK(test::difference(second, row(of_other, 9, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(23 * V, 2 * V)) < 0.02);
+namespace {
 
-  // What is refused changes nothing of the others: here a, by a token.
+// Three sequences of one context, and the rows of two texts alone.
+struct three_sequences {
+  using source = llama_cpp::source;
+  loaded model{test::bundled_file("target"), small_context(512, 3)};
+  source& a = model.source;
+  source b{model.context.get(), {.sequence = 1}}, c{model.context.get(), {.sequence = 2}};
+  const std::size_t V = a.vocab_size();
+  const std::vector<token_id> text = some_tokens(40, V, 5), other = some_tokens(40, V, 6),
+                              many = some_tokens(100, V, 7);
+  const std::vector<float> expected = test::rows_of(a, text), of_other = test::rows_of(b, other);
+  std::vector<float> first = std::vector<float>(2 * V), second = std::vector<float>(V);
+
+  three_sequences() {
+    REQUIRE(a.rollback(0) == status::ok);
+    REQUIRE(b.rollback(0) == status::ok);
+  }
+  // 25 tokens of a, 10 of b, 30 of c.
+  void read_some() {
+    REQUIRE(extend({{&a, of(text, 0, 25), {}},
+                    {&b, of(other, 0, 10), {}},
+                    {&c, of(text, 0, 30), {}}}) == status::ok);
+  }
+  // All go on as if nothing had happened since.
+  void check_next() {
+    REQUIRE(extend({{&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) == status::ok);
+    CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
+    CHECK(test::difference(first, std::span(expected).subspan(30 * V, 2 * V)) < 0.02);
+  }
+  static std::span<const token_id> of(const std::vector<token_id>& t, std::size_t from,
+                                      std::size_t n) {
+    return std::span(t).subspan(from, n);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("several sequences in one call have the rows of each alone within 0.02") {
+  three_sequences s;
+  const std::size_t V = s.V;
+  REQUIRE(extend({{&s.a, s.of(s.text, 0, 20), {}},
+                  {&s.b, s.of(s.other, 0, 7), s.second},
+                  {&s.c, s.of(s.text, 0, 30), s.first}}) == status::ok);
+  CHECK(s.a.position() == 20);
+  CHECK(s.b.position() == 7);
+  CHECK(s.c.position() == 30);
+  CHECK(test::difference(s.second, row(s.of_other, 6, V)) < 0.02);
+  CHECK(test::difference(s.first, std::span(s.expected).subspan(28 * V, 2 * V)) < 0.02);
+  // in another order, from where each stands
+  REQUIRE(extend({{&s.b, s.of(s.other, 7, 3), s.second}, {&s.a, s.of(s.text, 20, 5), s.first}}) ==
+          status::ok);
+  CHECK(test::difference(s.second, row(s.of_other, 9, V)) < 0.02);
+  CHECK(test::difference(s.first, std::span(s.expected).subspan(23 * V, 2 * V)) < 0.02);
+  s.check_next();
+  REQUIRE(s.a.rollback(25) == status::ok);
+  // n_batch is 128: three calls
+  REQUIRE(extend({{&s.a, s.of(s.many, 0, 100), {}},
+                  {&s.b, s.of(s.other, 10, 29), s.second},
+                  {&s.c, s.of(s.many, 0, 100), {}}}) == status::ok);
+  CHECK(test::difference(s.second, row(s.of_other, 38, V)) < 0.02);
+  CHECK((s.a.position() == 125 && s.c.position() == 132));
+}
+
+TEST_CASE("what is refused in a call of several sequences changes nothing of the others") {
+  three_sequences s;
+  using source = llama_cpp::source;
+  s.read_some();
+  // here a, by a token
   const auto refused = [&](std::vector<source::addition> all, std::size_t which, status why) {
     CHECK(source::extend(all) == why);
     for (std::size_t i = 0; i < all.size(); ++i)
       CHECK(all[i].why == (i == which ? why : status::ok));
-    CHECK(a.position() == 26);
-    CHECK(b.position() == 10);
-    CHECK(c.position() == 30);
-    REQUIRE(a.rollback(25) == status::ok);
+    CHECK(s.a.position() == 26);
+    CHECK(s.b.position() == 10);
+    CHECK(s.c.position() == 30);
+    REQUIRE(s.a.rollback(25) == status::ok);
   };
   // twice
-  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, 1, status::invalid_parameter);
+  refused({{&s.a, s.of(s.text, 25, 1), {}}, {&s.a, s.of(s.text, 26, 1), {}}}, 1,
+          status::invalid_parameter);
   // 2 rows of 1
-  refused({{&b, of(other, 10, 1), first}, {&a, of(text, 25, 1), second}}, 0,
+  refused({{&s.b, s.of(s.other, 10, 1), s.first}, {&s.a, s.of(s.text, 25, 1), s.second}}, 0,
           status::invalid_parameter);
-  CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
-  const auto many = some_tokens(100, V, 7);
-  const std::vector<token_id> wrong{token_id(V)};
-  refused({{&a, of(text, 25, 1), {}}, {&b, wrong, {}}}, 1, status::token_out_of_range);
+  CHECK(test::difference(s.second, row(s.expected, 25, s.V)) < 0.02);
+  const std::vector<token_id> wrong{token_id(s.V)};
+  refused({{&s.a, s.of(s.text, 25, 1), {}}, {&s.b, wrong, {}}}, 1, status::token_out_of_range);
   loaded another(test::bundled_file("target"));
-  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}}, 1,
+  refused({{&s.a, s.of(s.text, 25, 1), {}}, {&another.source, s.of(s.text, 0, 1), {}}}, 1,
           status::invalid_parameter);
-  // n_batch is 128: three calls
-  REQUIRE(extend({{&a, of(many, 0, 100), {}},
-                  {&b, of(other, 10, 29), second},
-                  {&c, of(many, 0, 100), {}}}) == status::ok);
-  CHECK(test::difference(second, row(of_other, 38, V)) < 0.02);
-  CHECK((a.position() == 125 && c.position() == 130));
-  REQUIRE(a.rollback(25) == status::ok);
-  REQUIRE(c.rollback(30) == status::ok);
-  REQUIRE(b.rollback(10) == status::ok);
+  s.check_next();
+}
+
+TEST_CASE(
+    "several sequences that are stopped, or have no cell left, go on as if nothing was read") {
+  three_sequences s;
+  using source = llama_cpp::source;
+  s.read_some();
   std::atomic<bool> stop = true;
-  a.stop_when(&stop);
-  std::vector<source::addition> both = {{&a, of(text, 25, 1), {}}, {&b, of(other, 10, 1), {}}};
+  s.a.stop_when(&stop);
+  std::vector<source::addition> both = {{&s.a, s.of(s.text, 25, 1), {}},
+                                        {&s.b, s.of(s.other, 10, 1), {}}};
   CHECK(source::extend(both) == status::stopped);  // the context stops
   CHECK((both[0].why == status::stopped && both[1].why == status::stopped));
-  CHECK((a.position() == 25 && b.position() == 10));
-  a.stop_when(nullptr);
+  CHECK((s.a.position() == 25 && s.b.position() == 10));
+  s.a.stop_when(nullptr);
   // libllama has no cell left: 512 in all, of which 65 are taken
-  for (int i = 0; i < 4; ++i) REQUIRE(c.extend(of(many, 0, 100), {}) == status::ok);
-  CHECK(extend({{&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) == status::context_full);
-  CHECK(a.position() == 25);
-  CHECK(b.position() == 10);
-  REQUIRE(c.rollback(30) == status::ok);
-  REQUIRE(b.extend(of(many, 0, 3), {}) == status::ok);  // with as many tokens as a call has
-  REQUIRE(b.rollback(10) == status::ok);
-  REQUIRE(extend({{&a, of(many, 0, 28), {}}, {&c, of(many, 0, 100), {}}}) == status::ok);
-  REQUIRE(a.rollback(25) == status::ok);
-  REQUIRE(c.rollback(30) == status::ok);
-  // all go on as if nothing had been refused
-  REQUIRE(extend({{&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) == status::ok);
-  CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(30 * V, 2 * V)) < 0.02);
+  for (int i = 0; i < 4; ++i) REQUIRE(s.c.extend(s.of(s.many, 0, 100), {}) == status::ok);
+  CHECK(extend({{&s.a, s.of(s.many, 0, 24), {}}, {&s.b, s.of(s.many, 0, 24), {}}}) ==
+        status::context_full);
+  CHECK(s.a.position() == 25);
+  CHECK(s.b.position() == 10);
+  REQUIRE(s.c.rollback(30) == status::ok);
+  // with as many tokens as a call has
+  REQUIRE(s.b.extend(s.of(s.many, 0, 3), {}) == status::ok);
+  REQUIRE(s.b.rollback(10) == status::ok);
+  REQUIRE(extend({{&s.a, s.of(s.many, 0, 28), {}}, {&s.c, s.of(s.many, 0, 100), {}}}) ==
+          status::ok);
+  REQUIRE(s.a.rollback(25) == status::ok);
+  REQUIRE(s.c.rollback(30) == status::ok);
+  s.check_next();
 }
 
 TEST_CASE(

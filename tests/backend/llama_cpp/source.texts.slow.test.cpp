@@ -20,6 +20,23 @@
 
 using namespace specagg;
 
+namespace {
+// The prompt, and what the target writes alone.
+std::vector<token_id> greedy(llama_cpp::source& s, const std::vector<token_id>& prompt,
+                             std::size_t most, const end_tokens& end_of_text) {
+  std::vector<token_id> text(prompt);
+  std::vector<float> logits(s.vocab_size());
+  REQUIRE(s.rollback(0) == status::ok);
+  REQUIRE(s.extend(std::span(text).first(prompt.size() - 1), {}) == status::ok);
+  while (text.size() < prompt.size() + most) {
+    REQUIRE(s.extend(std::span(text).last(1), logits) == status::ok);
+    text.push_back(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    if (end_of_text.contains(text.back())) break;
+  }
+  return text;
+}
+}  // namespace
+
 TEST_CASE(
     "SmolLM2: with exact batches 20 texts with drafts are the target's own, each token the argmax "
     "of its row") {
@@ -42,15 +59,7 @@ TEST_CASE(
     if (texts++ == 20) break;
     std::ifstream in(path);
     const auto prompt = turns.first(std::nullopt, {std::istreambuf_iterator<char>(in), {}});
-    std::vector<token_id> alone(prompt);
-    std::vector<float> logits(V);
-    REQUIRE(s.rollback(0) == status::ok);
-    REQUIRE(s.extend(std::span(alone).first(prompt.size() - 1), {}) == status::ok);
-    while (alone.size() < prompt.size() + most) {
-      REQUIRE(s.extend(std::span(alone).last(1), logits) == status::ok);
-      alone.push_back(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-      if (end_of_text.contains(alone.back())) break;
-    }
+    const std::vector<token_id> alone = greedy(s, prompt, most, end_of_text);
     REQUIRE(s.rollback(prompt.size() - 1) == status::ok);
     std::vector<token_id> buffer(prompt);
     buffer.resize(prompt.size() + most + gamma);

@@ -786,6 +786,17 @@ bool openssl_is_here() {
   return false;
 }
 
+void gets_nothing(cloud& c, const setting& s, const net::security& with, const std::string& why) {
+  raw_peer p(c.address(), with);
+  p.say(s.at(side::l, 7), s.terms);
+  const std::string said = p.end();
+  INFO(said);
+  CHECK(said.find(why) != std::string::npos);
+  CHECK(p.messages() == 0);
+  CHECK(c.made == 0);
+  CHECK(c.server.connections() == 0);
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -805,14 +816,7 @@ TEST_CASE(
   for (const bool both : {false, true}) {
     cloud c({s}, both ? mutual : tls);
     const auto nothing = [&](const net::security& with, const std::string& why) {
-      raw_peer p(c.address(), with);
-      p.say(s.at(side::l, 7), s.terms);
-      const std::string said = p.end();
-      INFO(said);
-      CHECK(said.find(why) != std::string::npos);
-      CHECK(p.messages() == 0);
-      CHECK(c.made == 0);
-      CHECK(c.server.connections() == 0);
+      gets_nothing(c, s, with, why);
     };
     const std::string no_connection = "failed to connect";
     nothing(open_to_all, "the server hangs up: it may want TLS");

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg._core.verify: drafts of any shape, and the rows they need, to requests of the engine.
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "bindings.hpp"
+#include "verified.hpp"
+
+namespace python {
+namespace {
+
+struct verify_arguments {
+  nb::handle drafts, q, p, policies;
+  int verifier;
+  nb::handle seeds, requests, positions;
+  bool q_logits, p_logits;
+  const sampling& q_sampling;
+  const sampling& p_sampling;
+  const edit_arguments& edit;
+  nb::handle lengths, offsets;
+  const std::vector<token_id>& end_of_text;
+  bool bonus, acceptances;
+};
+
+// The drafts of a call: of one request, [B, gamma], or with offsets one after the other.
+struct drafts_of {
+  array given;
+  std::vector<token_id> tokens;
+  bool ragged;
+  std::vector<std::size_t> begin, size;  // request i's: tokens[begin[i]] ..., of which size[i]
+  std::size_t padded = 0;                // the longest
+
+  explicit drafts_of(const verify_arguments& a)
+      : given(array_of(a.drafts, "drafts")), tokens(ids_of(given)), ragged(!a.offsets.is_none()) {
+    if (ragged && given.ndim() != 1)
+      refuse("drafts: with offsets they are one after the other, in one dimension, not ",
+             given.shape_text());
+    if (ragged) {
+      split(a.offsets);
+    } else {
+      const std::size_t B = given.ndim() == 2 ? given.shape(0) : 1;
+      padded = given.shape(given.ndim() - 1);
+      size.assign(B, padded);
+      for (std::size_t i = 0; i < B; ++i) begin.push_back(i * padded);
+    }
+    if (!a.lengths.is_none()) shorten(a.lengths);
+  }
+  bool flat() const { return ragged || given.ndim() == 1; }
+  // Whether there is a row after the last drafted token of each request.
+  bool with_bonus_row(const placed_rows& rows) const {
+    return !ragged || rows.most == tokens.size() + size.size();
+  }
+
+ private:
+  void split(nb::handle offsets_given) {
+    const array at = array_of(offsets_given, "offsets");
+    if (at.ndim() != 1 || at.shape(0) < 1)
+      refuse("offsets: expected B + 1 numbers, not ", at.shape_text());
+    const std::vector<token_id> offsets = ids_of(at);
+    if (offsets[0] != 0 || !std::is_sorted(offsets.begin(), offsets.end()))
+      refuse("offsets: must begin with 0 and must not fall");
+    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+      begin.push_back(std::size_t(offsets[i]));
+      size.push_back(std::size_t(offsets[i + 1] - offsets[i]));
+      padded = std::max(padded, size.back());
+    }
+    if (std::size_t(offsets.back()) != tokens.size())
+      refuse("offsets: end at ", std::to_string(offsets.back()), ", where there are ",
+             text_of(tokens.size()), " drafted tokens");
+  }
+  void shorten(nb::handle given_lengths) {
+    const per_request<std::int64_t> lengths(given_lengths, "lengths", size.size());
+    for (std::size_t i = 0; i < size.size(); ++i) {
+      const std::int64_t length = lengths[i];
+      if (length < 0 || std::size_t(length) > size[i])
+        refuse("lengths: ", std::to_string(length), " of request ", text_of(i),
+               " is not between 0 and ", text_of(size[i]));
+      size[i] = std::size_t(length);
+    }
+  }
+};
+
+// Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at
+// the bonus.
+void check_rows(const verify_arguments& a, const drafts_of& drafts, const both_rows& rows,
+                const std::vector<const policy*>& policies) {
+  const std::size_t B = drafts.size.size();
+  const placed_rows &q = rows.q, &p = rows.p;
+  std::size_t rows_of_p = 0, rows_of_q = 0;
+  for (std::size_t i = 0; i < B; ++i) {
+    const std::size_t need_p = drafts.size[i] + a.bonus;
+    const std::size_t need_q = drafts.size[i] + (a.bonus && policies[i]->known.reads_draft);
+    rows_of_p = drafts.ragged ? rows_of_p + drafts.size[i] + 1 : std::max(rows_of_p, need_p);
+    rows_of_q = drafts.ragged ? rows_of_q + drafts.size[i] : std::max(rows_of_q, need_q);
+  }
+  const bool any_reads = std::any_of(policies.begin(), policies.end(),
+                                     [](const policy* one) { return one->known.reads_draft; });
+  const bool q_has_bonus = drafts.with_bonus_row(q);
+  if (drafts.ragged) {
+    if (p.most != drafts.tokens.size() + B)
+      refuse("p: ", rows.p_array.shape_text(), ", where ", text_of(drafts.tokens.size() + B),
+             " rows are expected: one for each drafted token, and a bonus row after each draft");
+    if (!a.q.is_none() && q.most != drafts.tokens.size() && !q_has_bonus)
+      refuse("q: ", rows.q_array.shape_text(), ", where ", text_of(drafts.tokens.size()),
+             " rows are expected, or ", text_of(drafts.tokens.size() + B),
+             " with a bonus row after each draft");
+  } else if (p.most < rows_of_p) {
+    refuse("p: ", text_of(p.most), " rows, where ", text_of(rows_of_p),
+           " are needed: one for each drafted token, and one for the bonus (or bonus=False)");
+  }
+  const bool no_rows = a.q.is_none() || (drafts.ragged && !q_has_bonus);  // of q at the bonus
+  if (no_rows ? a.bonus && any_reads : !drafts.ragged && q.most < rows_of_q) {
+    for (std::size_t i = 0; i < B; ++i)
+      if (a.bonus && policies[i]->known.reads_draft && (no_rows || q.most < drafts.size[i] + 1))
+        refuse("q: the policy ", policies[i]->known.name,
+               " reads the draft's row at the bonus position, too: give a row after the last "
+               "drafted token, or bonus=False");
+    refuse("q: ", text_of(q.most), " rows, where ", text_of(rows_of_q), " tokens are drafted");
+  }
+}
+
+// The rows of request i.
+engine::rows rows_of(std::size_t i, const drafts_of& drafts, const placed_rows& from, bool bonus,
+                     const specagg::sampling& how) {
+  engine::rows mine = from.all;
+  mine.sampling = how;
+  mine.count = std::min(drafts.size[i] + bonus, from.most);
+  if (from.all.data == nullptr) mine.count = drafts.size[i];  // one-hot
+  else if (!drafts.ragged) mine.data += std::ptrdiff_t(i) * from.request_stride;
+  else {
+    const bool with_bonus = drafts.with_bonus_row(from);
+    mine.count = drafts.size[i] + (with_bonus && bonus);
+    mine.data += std::ptrdiff_t(drafts.begin[i] + (with_bonus ? i : 0)) * mine.stride;
+  }
+  return mine;
+}
+
+verified verify(const verify_arguments& a) {
+  const drafts_of drafts(a);
+  const std::size_t B = drafts.size.size(), padded = drafts.padded;
+  const both_rows rows(a.q, a.p, a.q_logits, a.p_logits, B, drafts.flat() ? 2 : 3,
+                       drafts.flat() ? "[rows, V]" : "[B, rows, V]");
+  const std::vector<const policy*> policies = policies_of(a.policies, B);
+  check_rows(a, drafts, rows, policies);
+
+  const streams numbers(a.seeds, a.requests, a.positions, B);
+  const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
+  const edits edit(a.edit, B, rows.vocabulary);
+  std::vector<engine::edits> edited(B);
+  for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + a.bonus);
+
+  verified result(B, padded);
+  const std::size_t part = specagg::verify_scratch(rows.vocabulary, padded);
+  std::vector<double> scratch(B * part);
+  std::vector<specagg::emission> out(B * (padded + 1));
+  std::vector<specagg::draft_acceptance> acceptances(a.acceptances ? B * padded : 0);
+  {
+    nb::gil_scoped_release released;
+    shared_workers().for_each(B, [&](std::size_t i) {
+      engine::request r;
+      r.drafted = {.tokens = std::span(drafts.tokens).subspan(drafts.begin[i], drafts.size[i]),
+                   .start = numbers.position[i],
+                   .end_of_text = std::span(a.end_of_text),
+                   .bonus = a.bonus};
+      r.vocabulary = rows.vocabulary;
+      r.q = rows_of(i, drafts, rows.q, a.bonus, q_sampling[i]);
+      r.p = rows_of(i, drafts, rows.p, a.bonus, p_sampling[i]);
+      r.policy = policies[i]->chosen;
+      r.edits = edited[i];
+      r.seed = numbers.seed[i];
+      r.id = numbers.id(i);
+      r.out = std::span(out).subspan(i * (padded + 1), drafts.size[i] + 1);
+      if (a.acceptances)
+        r.drafted.acceptances = std::span(acceptances).subspan(i * padded, drafts.size[i]);
+      r.scratch = std::span(scratch).subspan(i * part, part);
+      specagg::verdict v;
+      specagg_python_verify(&r, engine::verifier(a.verifier), &v);
+      result.keep(i, v, r.out, r.drafted.acceptances.first(a.acceptances ? r.drafted.size() : 0));
+    });
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_verify(nb::module_& m) {
+#define VIEW1(name, member, T)                            \
+  def_prop_ro(name, [](nb::handle_t<verified> self) {     \
+    verified& v = nb::cast<verified&>(self);              \
+    return view1<T>(v.member.data(), {v.requests}, self); \
+  })
+#define VIEW2(name, member, T, columns)                            \
+  def_prop_ro(name, [](nb::handle_t<verified> self) {              \
+    verified& v = nb::cast<verified&>(self);                       \
+    return view2<T>(v.member.data(), {v.requests, columns}, self); \
+  })
+  nb::class_<verified>(m, "Verified")
+      .VIEW2("tokens", tokens, token_id, v.columns)
+      .VIEW1("emitted", emitted, std::int32_t)
+      .VIEW1("accepted", accepted, std::int32_t)
+      .VIEW1("ended", ended, std::int32_t)
+      .VIEW1("statuses", statuses, std::uint8_t)
+      .VIEW2("origins", origins, std::int8_t, v.columns)
+      .VIEW2("reasons", reasons, std::uint8_t, v.columns)
+      .VIEW2("log_pi", log_pi, double, v.columns)
+      .VIEW2("log_p", log_p, double, v.columns)
+      .VIEW2("acceptance_of_row", of_row, double, v.columns - 1)
+      .VIEW2("acceptance_of_token", of_token, double, v.columns - 1)
+      .def("__len__", [](const verified& v) { return v.requests; })
+      .def("__repr__", [](const verified& v) { return "Verified(" + text_of(v) + ")"; })
+      .def("__getstate__", &state_of<verified>)
+      .def("__setstate__", &set_state<verified>);
+#undef VIEW1
+#undef VIEW2
+  m.def(
+      "verify",
+      [](nb::handle drafts, nb::handle q, nb::handle p, nb::handle policies, int verifier,
+         nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
+         const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
+         nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,
+         bool bonus, bool acceptances) {
+        return verify({drafts, q, p, policies, verifier, seeds, requests, positions, q_logits,
+                       p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text, bonus,
+                       acceptances});
+      },
+      "drafts"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a, "seeds"_a,
+      "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
+      "p_sampling"_a, "edits"_a, "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a,
+      "acceptances"_a);
+}
+
+}  // namespace python
