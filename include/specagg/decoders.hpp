@@ -39,5 +39,6 @@
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>
+#include <specagg/decode/bild.hpp>
 #include <specagg/decode/stop.hpp>
 #include <specagg/decode/measured_calls.hpp>

@@ -10,23 +10,19 @@
 
 namespace {
 
+// laws[i]: what the token of node i was drawn from. tokens: written, siblings side by side, in
+// proposal order, without padding; what a child was drawn without views them.
 template <class Any>
-tree_verdict verify_tree_in(engine::tree_request r, std::uint32_t* path) {
+std::vector<proposal_row<Any>> laws_of(const engine::tree_request& r,
+                                       std::vector<token_id>& tokens) {
   using T = typename Any::value_type;
-  room_for_floats of_q, of_p;
-  of_q.give_to(r.q, r.vocabulary);
-  of_p.give_to(r.p, r.vocabulary);
   const draft_tree& tree = r.tree;
   const std::size_t n = tree.size();
-
-  // Siblings side by side, in proposal order, without padding: what a child was drawn without views
-  // them.
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < n; ++i)
     if (tree.tokens[i] != no_token) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return tree.parents[a] < tree.parents[b]; });
-  std::vector<token_id> tokens;
   for (const std::size_t i : order) tokens.push_back(tree.tokens[i]);
 
   const auto proposed = proposal(r.proposed);
@@ -50,7 +46,20 @@ tree_verdict verify_tree_in(engine::tree_request r, std::uint32_t* path) {
       else law = row_without(q, std::span<const token_id>()).normalise();
     }
   }
+  return laws;
+}
 
+template <class Any>
+tree_verdict verify_tree_in(engine::tree_request r, std::uint32_t* path) {
+  using T = typename Any::value_type;
+  room_for_floats of_q, of_p;
+  of_q.give_to(r.q, r.vocabulary);
+  of_p.give_to(r.p, r.vocabulary);
+  const draft_tree& tree = r.tree;
+  const std::size_t n = tree.size();
+
+  std::vector<token_id> tokens;
+  const auto laws = laws_of<Any>(r, tokens);
   std::vector<tree_node> nodes(n + 1);
   link_tree(tree, nodes);
   std::vector<T> residual(measure_tree(std::span<const tree_node>(nodes)).residual_rows *

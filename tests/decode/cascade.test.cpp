@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include <specagg/decode/bild.hpp>
 #include <specagg/decode/speculative.hpp>
 
 #include "decode/toy_text.hpp"

@@ -7,14 +7,13 @@
 //                      reference for speculation)
 //   sequence_decode    the small model writes a whole response; if its confidence is low, the large
 //                      one writes another
-//   bild_decode        Big Little Decoder: greedy; the large model checks and corrects what the
-//                      small one wrote
+//   bild_decode        Big Little Decoder (decode/bild.hpp)
 // The models may have seen any prefix of the text that these functions get. Each model call is one
 // extend(). In the emissions, origin::accepted marks a token of the small model, origin::bonus a
 // token of the large model, and origin::residual a token of the large model that replaced one of
 // the small model. log_pi is the log-probability under the row that the token was drawn from. log_p
 // is the one under p, or NaN where p was not computed. Narasimhan et al. 2025 (arXiv:2405.19261),
-// algorithms 2 and 3; Kim et al. 2023, BiLD (arXiv:2302.07863).
+// algorithms 2 and 3.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -268,6 +267,37 @@ status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& po
   }
 }
 
+namespace detail {
+// The small model's response, whose emissions are in the workspace.
+struct response {
+  std::size_t tokens = 0;
+  double log_confidence = 0;  // the logarithm of its probability, or of the mean of its tokens'
+  status why = status::ok;
+};
+// Writes it, until it ends the text or the text has `end` tokens.
+template <class M, class C, class W, class P, class R>
+response respond(text& t, std::size_t end, M& small, C& random, W& work, P& processor, R& row) {
+  using T = typename R::value_type;
+  const cascade_options& options = work.options;
+  const std::size_t start = t.size;
+  response made;
+  for (bool ended = false; t.size < end && !ended;) {
+    made.why = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
+    const moment m = detail::moment_of(stream::draft, t.size, start);
+    emission& e = work.emissions[made.tokens];
+    if (made.why == status::ok)
+      made.why = detail::write_token(t, row, m, random, processor, work.scratch, e);
+    if (made.why != status::ok) break;
+    ++made.tokens;
+    made.log_confidence +=
+        log(double(row.open(std::size_t(e.token), 1).template confidence<vec<T, 1>>(0, 1).v));
+    ended = options.end_of_text.contains(e.token);
+  }
+  if (options.per_token && made.tokens > 0) made.log_confidence /= double(made.tokens);
+  return made;
+}
+}  // namespace detail
+
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
 // or has `most` more tokens. The large model writes another response from the same start in two
 // cases: the probability of the small response under the rows at temperature 1 of q is below 1 -
@@ -301,27 +331,16 @@ status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, 
     status s = detail::ready(t, work.vocabulary, small, large);
     if (s != status::ok) return s;
 
-    // The small model's response of n tokens, and the logarithm of its probability.
-    std::size_t n = 0;
-    double log_confidence = 0;
-    for (bool ended = goes_on; t.size < end && !ended;) {
+    detail::response made;
+    if (!goes_on) {
       const detail::on_exception restore([&] { (void)cut(began); });
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
-      const moment m = detail::moment_of(stream::draft, t.size, start);
-      if (s == status::ok)
-        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[n]);
-      if (s != status::ok) break;
-      const token_id y = work.emissions[n++].token;
-      log_confidence +=
-          log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
-      ended = options.end_of_text.contains(y);
+      made = detail::respond(t, end, small, random, work, processor, row);
     }
-    if (s != status::ok && s != status::invalid_row) {
+    if (made.why != status::ok && made.why != status::invalid_row) {
       (void)cut(began);
-      return s;
+      return made.why;
     }
-    if (options.per_token && n > 0) log_confidence /= double(n);
-    const bool sure = !goes_on && s == status::ok && !(exp(log_confidence) < 1 - alpha);
+    const bool sure = !goes_on && made.why == status::ok && !(exp(made.log_confidence) < 1 - alpha);
 
     // If the small response is kept, one round emits it. Otherwise it is removed, and the large
     // model writes token by token.
@@ -330,8 +349,9 @@ status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, 
     if (s != status::ok) return s;
     const auto round = [&](std::size_t) -> cascade_result {
       if (sure) {
-        for (std::size_t i = 0; i < n; ++i) specagg::append(t, work.emissions[i].token, processor);
-        const std::size_t emitted = std::exchange(n, 0);
+        const std::size_t emitted = std::exchange(made.tokens, 0);
+        for (std::size_t i = 0; i < emitted; ++i)
+          specagg::append(t, work.emissions[i].token, processor);
         // no room is left
         return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
       }
@@ -348,114 +368,6 @@ status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, 
     s = detail::decode(t, std::size_t(most), work, round, cut, given...);
     if (s == status::ok) work.left_at = 0;
     return s;
-  }
-}
-
-// Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
-// written, and the large model continues. A written token with -log p > `rollback` is replaced.
-// Both read rows at temperature 1.
-struct bild_thresholds {
-  double fallback = 0.6, rollback = 5;
-};
-
-namespace detail {
-
-template <class D, class M, class T, class P>
-cascade_result check_run(text& t, std::size_t most, D& small, M& large,
-                         const bild_thresholds& thresholds, cascade_workspace<T>& work,
-                         P&& processor) {
-  const cascade_options& options = work.options;
-  cascade_result result;
-  const std::size_t start = t.size;
-  result.why = most == 0 || options.longest_run > work.longest_run
-                   ? status::invalid_parameter
-                   : detail::ready(t, work.vocabulary, small, large);
-  if (result.why != status::ok) return result;
-  // tokens this round may append
-  const std::size_t limit = std::min(most, detail::room(t, small, large) - start);
-  const std::size_t run = std::min(limit, options.longest_run);
-  const detail::on_exception restore(
-      [&] { (void)specagg::truncate(t, start, processor, small, large); });
-
-  // The small model writes. If it has no row to choose from, the large model continues.
-  status s = status::ok;
-  bool ended = false;
-  for (normal_form<processed_row<T>> row; result.drafted < run && !ended;) {
-    s = detail::next_row(t, small, processor, {}, work.small_logits, row);
-    if (s != status::ok) break;
-    const auto [y, probability] = detail::most_likely(row);
-    if (probability < thresholds.fallback) break;
-    specagg::append(t, y, processor);
-    ++result.drafted;
-    ended = options.end_of_text.contains(y);
-  }
-
-  // The large model scores, keeps tokens up to the first that it replaces, and else adds one.
-  const std::size_t g = result.drafted, rows = g + (!ended && g < limit);
-  const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
-  if (s == status::ok || s == status::invalid_row)
-    s = specagg::score(t.tokens.first(start + g), large, processor, logits);
-  for (std::size_t i = 0; i < rows && result.accepted == i && s == status::ok; ++i) {
-    const auto row =
-        processed_row<T>(logits.subspan(i * work.vocabulary, work.vocabulary)).normalise();
-    s = row.why();
-    if (s != status::ok) break;
-    const token_id best = detail::most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
-    const double log_p = log(double(row[std::size_t(y)]));
-    const bool kept = i < g && (!(-log_p > thresholds.rollback) || best == y);
-    work.emissions[i] = {kept ? y : best,
-                         kept    ? origin::accepted
-                         : i < g ? origin::residual
-                                 : origin::bonus,
-                         status::ok, 0, kept ? log_p : log(double(row[std::size_t(best)]))};
-    result.accepted += kept;
-    ++result.emitted;
-  }
-  const status refused = specagg::truncate(t, start + result.accepted, processor, small, large);
-  if (result.emitted > result.accepted)
-    specagg::append(t, work.emissions[result.accepted].token, processor);
-  result.why = s != status::ok ? s : refused;
-  return result;
-}
-
-}  // namespace detail
-
-// One round of BiLD. The small model appends its most probable token, until that token's
-// probability is too low, longest_run tokens are written, or the text ends. The large model scores
-// all of them in one call. The first token that the large model finds too improbable, and that is
-// not its own most probable token, is replaced by that one; the tokens after it are dropped. If
-// there is no such token, the large model's most probable token is appended, if there is room. An
-// end-of-text token of the small model ends the text only if it was kept. Nothing is random.
-// invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
-template <class Text, class Most, class D, class M, class W, class... Given>
-cascade_result bild_round(Text&& t, Most most, D&& small, M&& large,
-                          const bild_thresholds& thresholds, W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_cascade<detail::names<with::processor>, Text, Most, D, M,
-                                           random_streams, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<cascade_result, misfit>();
-  else
-    return detail::check_run(t, std::size_t(most), small, large, thresholds, work,
-                             detail::by_name<with::processor, no_processor>(given...));
-}
-
-// Runs rounds as decode_rounds does. By name it takes a processor, accept and after_round.
-//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, work)
-template <class Text, class Most, class D, class M, class W, class... Given>
-status bild_decode(Text&& t, Most most, D&& small, M&& large, const bild_thresholds& thresholds,
-                   W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_cascade<detail::names<with::processor, with::accept, with::after_round>,
-                                Text, Most, D, M, random_streams, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    const auto round = [&](std::size_t left) {
-      return detail::check_run(t, left, small, large, thresholds, work, processor);
-    };
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, small, large);
-    };
-    return detail::decode(t, std::size_t(most), work, round, cut, given...);
   }
 }
 

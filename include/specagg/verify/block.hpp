@@ -9,6 +9,57 @@
 
 SPECAGG_BEGIN
 
+namespace detail {
+
+// Writes the claims w of a draft of g tokens and the emissions of its tokens. If the draft ends
+// early, g is its length, and the status says why.
+template <class At>
+SPECAGG_FUNCTION status write_claims(At& at, const draft& drafted, std::span<double> claim,
+                                     std::span<double> sums, std::span<emission> out,
+                                     std::size_t& g) {
+  status ended = status::ok;
+  claim[0] = 1;
+  for (std::size_t i = 0; i < g; ++i) {
+    ended = at.with(i, [&](const auto& rows, const auto& pi) {
+      if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
+      const auto d = detail::examine(rows, pi, drafted.tokens[i]);
+      if (d.e.why != status::ok) return d.e.why;
+      if (!(d.w < infinity)) return status::undefined_target;
+      if (!drafted.acceptances.empty()) drafted.acceptances[i] = detail::measure(rows, pi, d);
+      const double share = claim[i] * d.w;
+      claim[i + 1] = share < d.t ? share / d.t : 1;
+      out[i] = d.e;
+      return status::ok;
+    });
+    if (ended != status::ok) g = i;
+  }
+  return ended;
+}
+// tau, from the claims; or what is wrong with the rows, in why.
+template <class At, Chooser C>
+SPECAGG_FUNCTION std::size_t accepted_as_block(At& at, const draft& drafted,
+                                               std::span<const double> claim, std::size_t g,
+                                               C& chooser, status& why) {
+  std::size_t tau = g;
+  for (; tau > 0; --tau) {
+    double h = claim[tau];
+    if (tau < g && h > 0) {
+      why = at.with(tau, [&](const auto& rows, const auto& pi) {
+        const double left = detail::sum_of_residual(rows, pi, claim[tau]);
+        const double all = left + (1 - claim[tau]);
+        h = all > 0 ? left / all : 1;
+        return status::ok;
+      });
+      if (why != status::ok) return 0;
+    }
+    if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
+      break;
+  }
+  return tau;
+}
+
+}  // namespace detail
+
 //   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))      the claim on i tokens
 //   h[i] = S / (S + 1 - w[i]),  S = sum_v (w[i] pi_{i+1}(v) - q_{i+1}(v))+ ;  h[g] = w[g]
 //   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus
@@ -46,38 +97,9 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
                             sums = scratch.first(scratch.size() - claim.size() - kept);
     positions at(policy, q_rows, p_rows, scratch.subspan(sums.size(), kept));
 
-    status ended = status::ok;  // why the draft ended before its last token
-    claim[0] = 1;
-    for (std::size_t i = 0; i < g; ++i) {
-      ended = at.with(i, [&](const auto& rows, const auto& pi) {
-        if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
-        const auto d = detail::examine(rows, pi, drafted.tokens[i]);
-        if (d.e.why != status::ok) return d.e.why;
-        if (!(d.w < infinity)) return status::undefined_target;
-        if (!drafted.acceptances.empty()) drafted.acceptances[i] = detail::measure(rows, pi, d);
-        const double share = claim[i] * d.w;
-        claim[i + 1] = share < d.t ? share / d.t : 1;
-        out[i] = d.e;
-        return status::ok;
-      });
-      if (ended != status::ok) g = i;
-    }
-
-    std::size_t tau = g;
-    for (; tau > 0; --tau) {
-      double h = claim[tau];
-      if (tau < g && h > 0) {
-        result.why = at.with(tau, [&](const auto& rows, const auto& pi) {
-          const double left = detail::sum_of_residual(rows, pi, claim[tau]);
-          const double all = left + (1 - claim[tau]);
-          h = all > 0 ? left / all : 1;
-          return status::ok;
-        });
-        if (result.why != status::ok) return result;
-      }
-      if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
-        break;
-    }
+    const status ended = detail::write_claims(at, drafted, claim, sums, out, g);
+    const std::size_t tau = detail::accepted_as_block(at, drafted, claim, g, chooser, result.why);
+    if (result.why != status::ok) return result;
     result.accepted = result.emitted = tau;
     if (drafted.ends_text(tau)) result.ended = drafted.tokens[tau - 1];
     if (tau == g) {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Big Little Decoder: a small model writes greedily, and a large model checks and corrects what it
+// wrote. Kim et al. 2023, BiLD (arXiv:2302.07863). Models, emissions and the workspace are those of
+// decode/cascade.hpp.
+#pragma once
+#include <algorithm>
+
+#include <specagg/decode/cascade.hpp>
+
+SPECAGG_BEGIN
+
+// Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
+// written, and the large model continues. A written token with -log p > `rollback` is replaced.
+// Both read rows at temperature 1.
+struct bild_thresholds {
+  double fallback = 0.6, rollback = 5;
+};
+
+namespace detail {
+
+template <class D, class M, class T, class P>
+cascade_result check_run(text& t, std::size_t most, D& small, M& large,
+                         const bild_thresholds& thresholds, cascade_workspace<T>& work,
+                         P&& processor) {
+  const cascade_options& options = work.options;
+  cascade_result result;
+  const std::size_t start = t.size;
+  result.why = most == 0 || options.longest_run > work.longest_run
+                   ? status::invalid_parameter
+                   : detail::ready(t, work.vocabulary, small, large);
+  if (result.why != status::ok) return result;
+  // tokens this round may append
+  const std::size_t limit = std::min(most, detail::room(t, small, large) - start);
+  const std::size_t run = std::min(limit, options.longest_run);
+  const detail::on_exception restore(
+      [&] { (void)specagg::truncate(t, start, processor, small, large); });
+
+  // The small model writes. If it has no row to choose from, the large model continues.
+  status s = status::ok;
+  bool ended = false;
+  for (normal_form<processed_row<T>> row; result.drafted < run && !ended;) {
+    s = detail::next_row(t, small, processor, {}, work.small_logits, row);
+    if (s != status::ok) break;
+    const auto [y, probability] = detail::most_likely(row);
+    if (probability < thresholds.fallback) break;
+    specagg::append(t, y, processor);
+    ++result.drafted;
+    ended = options.end_of_text.contains(y);
+  }
+
+  // The large model scores, keeps tokens up to the first that it replaces, and else adds one.
+  const std::size_t g = result.drafted, rows = g + (!ended && g < limit);
+  const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
+  if (s == status::ok || s == status::invalid_row)
+    s = specagg::score(t.tokens.first(start + g), large, processor, logits);
+  for (std::size_t i = 0; i < rows && result.accepted == i && s == status::ok; ++i) {
+    const auto row =
+        processed_row<T>(logits.subspan(i * work.vocabulary, work.vocabulary)).normalise();
+    s = row.why();
+    if (s != status::ok) break;
+    const token_id best = detail::most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
+    const double log_p = log(double(row[std::size_t(y)]));
+    const bool kept = i < g && (!(-log_p > thresholds.rollback) || best == y);
+    work.emissions[i] = {kept ? y : best,
+                         kept    ? origin::accepted
+                         : i < g ? origin::residual
+                                 : origin::bonus,
+                         status::ok, 0, kept ? log_p : log(double(row[std::size_t(best)]))};
+    result.accepted += kept;
+    ++result.emitted;
+  }
+  const status refused = specagg::truncate(t, start + result.accepted, processor, small, large);
+  if (result.emitted > result.accepted)
+    specagg::append(t, work.emissions[result.accepted].token, processor);
+  result.why = s != status::ok ? s : refused;
+  return result;
+}
+
+}  // namespace detail
+
+// One round of BiLD. The small model appends its most probable token, until that token's
+// probability is too low, longest_run tokens are written, or the text ends. The large model scores
+// all of them in one call. The first token that the large model finds too improbable, and that is
+// not its own most probable token, is replaced by that one; the tokens after it are dropped. If
+// there is no such token, the large model's most probable token is appended, if there is room. An
+// end-of-text token of the small model ends the text only if it was kept. Nothing is random.
+// invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
+template <class Text, class Most, class D, class M, class W, class... Given>
+cascade_result bild_round(Text&& t, Most most, D&& small, M&& large,
+                          const bild_thresholds& thresholds, W&& work, Given&&... given) {
+  using misfit = detail::misfit_of_cascade<detail::names<with::processor>, Text, Most, D, M,
+                                           random_streams, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<cascade_result, misfit>();
+  else
+    return detail::check_run(t, std::size_t(most), small, large, thresholds, work,
+                             detail::by_name<with::processor, no_processor>(given...));
+}
+
+// Runs rounds as decode_rounds does. By name it takes a processor, accept and after_round.
+//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, work)
+template <class Text, class Most, class D, class M, class W, class... Given>
+status bild_decode(Text&& t, Most most, D&& small, M&& large, const bild_thresholds& thresholds,
+                   W&& work, Given&&... given) {
+  using misfit =
+      detail::misfit_of_cascade<detail::names<with::processor, with::accept, with::after_round>,
+                                Text, Most, D, M, random_streams, W, Given...>;
+  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
+  else {
+    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+    const auto round = [&](std::size_t left) {
+      return detail::check_run(t, left, small, large, thresholds, work, processor);
+    };
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t, n, processor, small, large);
+    };
+    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+  }
+}
+
+SPECAGG_END
