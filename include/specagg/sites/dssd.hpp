@@ -261,7 +261,7 @@ class split_device : public detail::split_end<T, Chooser> {
     const auto q_rows = lasting_rows_of(
         mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
     const auto f = finish_round(down, mine, terms().codec, q_rows, chooser_, work_);
-    const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
+    const bool ends = a.accepted == mine.size() && !mine.bonus_follows(mine.size());
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
     // the server has no valid row after these tokens
     if (down.why != status::ok && a.accepted <= mine.size()) {

@@ -251,7 +251,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
       return fail(status::invalid_row);
   for (;; ++down.accepted) {
     const std::size_t j = down.accepted;
-    if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
+    if (j == g && !drafted.bonus_follows(g)) return down;
     coded_row<T> p;
     const status s = specagg::detail::with_row_at(p_rows, j, [&](const auto& p_row) {
       p = specagg::sites::encode(codec, p_row, work.bytes, work.ids, work.mass);

@@ -147,7 +147,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     return result;
   }
   std::size_t g = drafted.size();
-  for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
+  for (std::size_t j = 0; j < g || (j == g && drafted.bonus_follows(g)); ++j) {
     emission e;
     result.why = detail::with_law<detail::draft_row::if_read>(
         policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {

@@ -58,6 +58,10 @@ struct draft {
   SPECAGG_FUNCTION SPECAGG_LANE bool ends_text(std::size_t g) const {
     return g > 0 && end_of_text.contains(tokens[g - 1]);
   }
+  // Whether one more token is drawn if the first g, all that the draft has, are accepted.
+  SPECAGG_FUNCTION SPECAGG_LANE bool bonus_follows(std::size_t g) const {
+    return bonus && !ends_text(g);
+  }
 };
 
 // Where an emitted token is from: the draft; a draw that replaces a rejected token; or a draw from
@@ -141,9 +145,9 @@ struct check_combines_rows {
   static constexpr bool fits = !is_raw_logits<Policy>;
   SPECAGG_FUNCTION static void say() {
     static_assert(fits,
-                  "specagg: raw_logits combines logits, not rows: give the decoder "
-                  "raw_logits_verifier(token_verifier(), memory, sampling), too "
-                  "(docs/mathematics.md)");
+                  "specagg: raw_logits combines logits, not rows: verify by "
+                  "raw_logits_verifier(token_verifier(), memory, sampling); a decoder is given it "
+                  "by name, with::verifier{...} (docs/mathematics.md)");
   }
 };
 template <class Policy>
@@ -371,7 +375,7 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
                                    std::span<double> scratch, std::span<emission> out,
                                    verdict& result) {
   if (ended == status::missing_row || ended == status::vocabulary_mismatch) return ended;
-  if (!drafted.bonus || drafted.ends_text(g)) return ended;
+  if (!drafted.bonus_follows(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
   const status s = detail::with_law<draft_row::if_read>(
       policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {

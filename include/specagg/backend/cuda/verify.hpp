@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(threads, 2)
   const bool is_draft = j < draft_rows;
   const draft drafted = drafted_of(b, r);
   const std::size_t g = drafted.size();
-  const bool bonus = drafted.bonus && !drafted.ends_text(g);
+  const bool bonus = drafted.bonus_follows(g);
   const bool due = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
   const bool given =
       is_draft ? j < draft_range(b, r).count : j - draft_rows < target_range(b, r).count;

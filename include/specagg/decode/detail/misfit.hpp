@@ -47,9 +47,11 @@ template <class M>
 struct check_model {
   static constexpr bool fits = LogitSource<std::remove_reference_t<M>>;
   static void say() {
-    static_assert(fits,
-                  "specagg: this is no LogitSource: a member is missing, or returns another type "
-                  "(docs/decoders.md#a-model-of-your-own)");
+    static_assert(
+        fits,
+        "specagg: this is no LogitSource: value_type, vocab_size(), position(), extend(tokens, "
+        "logits), rollback(n) or capacity() is missing, or returns another type "
+        "(docs/decoders.md#a-model-of-your-own)");
   }
 };
 // Proposes: D is a drafter that this decoder takes in the place of a model.
@@ -109,7 +111,8 @@ struct check_names {
     static_assert(fits,
                   "specagg: after the workspace everything is given by its name, as "
                   "with::processor{p}, with::accept{f}; here is something without a name, by one "
-                  "that this decoder does not take, or by one name twice (docs/decoders.md)");
+                  "that this decoder does not take, or by one name twice. Options are the "
+                  "workspace's: leave them out (docs/decoders.md)");
   }
 };
 template <class P, class M>
