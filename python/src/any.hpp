@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policies and rows whose kind is known at run time, from the plain data of engine.hpp.
 #pragma once
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <variant>
@@ -17,8 +16,8 @@ namespace {
 
 // Any policy, and rows of any kind with one value type.
 using any_policy = compiled_once<any_catalogued>;
-using float_row =
-    compiled_once<any_row<processed_row<float>, dense_row<float>, one_hot_row<float>>>;
+using float_row = compiled_once<any_row<processed_row<float>, processed_row<f16>,
+                                        processed_row<bf16>, dense_row<float>, one_hot_row<float>>>;
 using double_row =
     compiled_once<any_row<processed_row<double>, dense_row<double>, one_hot_row<double>>>;
 
@@ -51,28 +50,22 @@ any_policy make(const engine::policy& chosen) {
   return made;
 }
 
-// f(the policy) if it is one that does not read the draft; and whether it is. any_policy would ask
-// for the draft's rows, which need not be there. Each: compiled for each of them, or once for both.
-template <bool Each, class F>
+// f(the policy) if it is one that does not read the draft; and whether it is. They are compiled by
+// themselves: any_policy would ask for the draft's rows, which need not be there.
+template <class F>
 bool with_target_policy(const any_policy& any, F&& f) {
   static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);
-  using either = any_of<lossless, typical>;
-  const auto call = [&](const auto& policy) {
-    if constexpr (Each) f(policy);
-    else f(compiled_once<either>(either(policy)));
-  };
-  if (const auto* exact = std::get_if<lossless>(&any.chosen)) call(*exact);
-  else if (const auto* policy = std::get_if<typical>(&any.chosen)) call(*policy);
+  if (const auto* exact = std::get_if<lossless>(&any.chosen)) f(*exact);
+  else if (const auto* policy = std::get_if<typical>(&any.chosen)) f(*policy);
   else return false;
   return true;
 }
 // The verdict f(the policy).
-template <bool Each = false, class F>
+template <class F>
 auto with_policy(const engine::policy& chosen, F&& f) {
   const any_policy any = make(chosen);
   decltype(f(any)) found;
-  if (!with_target_policy<Each>(any, [&](const auto& policy) { found = f(policy); }))
-    found = f(any);
+  if (!with_target_policy(any, [&](const auto& policy) { found = f(policy); })) found = f(any);
   return found;
 }
 
@@ -83,45 +76,17 @@ std::span<const S> numbers(const engine::rows& all, std::size_t j, std::size_t v
   return {reinterpret_cast<const S*>(all.data + std::ptrdiff_t(j) * all.stride), vocabulary};
 }
 
-// Where logits of 16 bits are kept as floats. So code is compiled for floats alone, and each row is
-// converted once, when it is first asked for.
-struct room_for_floats {
-  std::unique_ptr<float[]> floats;
-  std::unique_ptr<bool[]> read;
-  void give_to(engine::rows& all, std::size_t vocabulary) {
-    if (!engine::in_16_bits(all.kind)) return;
-    floats.reset(new float[all.count * vocabulary]);  // not written: most rows may not be read
-    read.reset(new bool[all.count]());
-    all.floats = floats.get();
-    all.read = read.get();
-  }
-};
-template <class S>
-void convert(std::span<const S> from, float* to) {
-  std::size_t v = 0;
-  for (; v + 16 <= from.size(); v += 16) vec<float, 16>::load(from.data() + v).store(to + v);
-  for (; v < from.size(); ++v) to[v] = detail::number(from[v]);
-}
-// The logits of row j, which are no doubles.
-inline std::span<const float> floats(const engine::rows& all, std::size_t j,
-                                     std::size_t vocabulary) {
-  if (!engine::in_16_bits(all.kind)) return numbers<float>(all, j, vocabulary);
-  float* row = all.floats + j * vocabulary;
-  if (!all.read[j]) {
-    if (all.kind == engine::row_kind::logits_f16) convert(numbers<f16>(all, j, vocabulary), row);
-    else convert(numbers<bf16>(all, j, vocabulary), row);
-    all.read[j] = true;
-  }
-  return {row, vocabulary};
-}
-
 template <class Any>
 Any row_at(const engine::rows& all, std::size_t j, std::size_t vocabulary, token_id drafted) {
   using T = typename Any::value_type;
   using enum engine::row_kind;
   if constexpr (std::is_same_v<T, float>) {
-    if (all.kind == logits_f32 || engine::in_16_bits(all.kind))
-      return processed_row<float>(floats(all, j, vocabulary), all.sampling);
+    if (all.kind == logits_f32)
+      return processed_row<float>(numbers<float>(all, j, vocabulary), all.sampling);
+    if (all.kind == logits_f16)
+      return processed_row<f16>(numbers<f16>(all, j, vocabulary), all.sampling);
+    if (all.kind == logits_bf16)
+      return processed_row<bf16>(numbers<bf16>(all, j, vocabulary), all.sampling);
     if (all.kind == probabilities_f32) return dense_row<float>(numbers<float>(all, j, vocabulary));
   } else {
     if (all.kind == logits_f64)

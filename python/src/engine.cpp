@@ -15,7 +15,6 @@ namespace {
 struct edited {
   std::vector<std::byte> memory;
   engine::rows rows;
-  room_for_floats room = {};
 };
 
 template <class S>
@@ -36,8 +35,8 @@ void edit_in_place(std::span<S> logits, std::size_t vocabulary, const engine::ed
       if (e.forbids(j, token_id(v))) logits[j * vocabulary + v] = detail::stored<S>(-infinity);
 }
 
-edited edit_numbers(const engine::rows& all, std::size_t vocabulary, const engine::edits& e,
-                    std::span<const token_id> drafted) {
+edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits& e,
+            std::span<const token_id> drafted) {
   edited out{{}, all};
   if (e.none() || !engine::holds_logits(all.kind)) return out;
   const std::size_t bytes = vocabulary * engine::element_size(all.kind);
@@ -55,13 +54,6 @@ edited edit_numbers(const engine::rows& all, std::size_t vocabulary, const engin
   else if (all.kind == logits_f64) as(0.0);
   else if (all.kind == logits_f16) as(f16{});
   else as(bf16{});
-  return out;
-}
-
-edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits& e,
-            std::span<const token_id> drafted) {
-  edited out = edit_numbers(all, vocabulary, e, drafted);
-  out.room.give_to(out.rows, vocabulary);
   return out;
 }
 

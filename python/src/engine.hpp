@@ -25,24 +25,20 @@ enum class row_kind : int {
   one_hot,
 };
 constexpr bool holds_logits(row_kind k) { return k <= row_kind::logits_f64; }
-constexpr bool in_16_bits(row_kind k) {
-  return k == row_kind::logits_f16 || k == row_kind::logits_bf16;
-}
 constexpr bool in_double(row_kind k) {
   return k == row_kind::logits_f64 || k == row_kind::probabilities_f64;
 }
-constexpr std::size_t element_size(row_kind k) { return in_double(k) ? 8 : in_16_bits(k) ? 2 : 4; }
+constexpr std::size_t element_size(row_kind k) {
+  return in_double(k) ? 8 : k == row_kind::logits_f16 || k == row_kind::logits_bf16 ? 2 : 4;
+}
 
-// `count` rows of V numbers, each `stride` bytes after the one before. Of logits of 16 bits: floats
-// is where rows are kept as floats, read whether they are there (any.hpp).
+// `count` rows of V numbers, each `stride` bytes after the one before.
 struct rows {
   row_kind kind = row_kind::one_hot;
   const std::byte* data = nullptr;
   std::ptrdiff_t stride = 0;
   std::size_t count = 0;
   specagg::sampling sampling = {};  // of logits
-  float* floats = nullptr;
-  bool* read = nullptr;
 };
 
 // A policy of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp), and

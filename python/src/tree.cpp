@@ -50,11 +50,8 @@ std::vector<proposal_row<Any>> laws_of(const engine::tree_request& r,
 }
 
 template <class Any>
-tree_verdict verify_tree_in(engine::tree_request r, std::uint32_t* path) {
+tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) {
   using T = typename Any::value_type;
-  room_for_floats of_q, of_p;
-  of_q.give_to(r.q, r.vocabulary);
-  of_p.give_to(r.p, r.vocabulary);
   const draft_tree& tree = r.tree;
   const std::size_t n = tree.size();
 
