@@ -39,6 +39,7 @@
 #include <specagg/kernel/simd.hpp>
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
+#include <specagg/kernel/exponentials.hpp>
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/kernel/select.hpp>
 #include <specagg/kernel/sample.hpp>

@@ -38,7 +38,8 @@ struct two_arrays {
 // The promised order once more, one number at a time.
 template <class T, class Combine>
 double in_order(const std::vector<T>& x, T identity, Combine combine) {
-  double total = double(identity);
+  std::array<double, 32> of_blocks;
+  of_blocks.fill(double(identity));
   for (std::size_t begin = 0; begin < x.size(); begin += 1024) {
     std::array<std::array<T, 16>, 4> a;
     for (auto& lanes : a) lanes.fill(identity);
@@ -50,9 +51,13 @@ double in_order(const std::vector<T>& x, T identity, Combine combine) {
       a[0][l] = combine(combine(a[0][l], a[1][l]), combine(a[2][l], a[3][l]));
     for (std::size_t half = 8; half > 0; half /= 2)
       for (std::size_t l = 0; l < half; ++l) a[0][l] = combine(a[0][l], a[0][l + half]);
-    total = combine(total, double(a[0][0]));
+    double& lane = of_blocks[begin / 1024 % 32];
+    lane = combine(lane, double(a[0][0]));
   }
-  return total;
+  for (std::size_t half = 16; half > 0; half /= 2)
+    for (std::size_t l = 0; l < half; ++l)
+      of_blocks[l] = combine(of_blocks[l], of_blocks[l + half]);
+  return of_blocks[0];
 }
 const auto add = [](auto a, auto b) { return a + b; };
 const auto larger = [](auto a, auto b) { return b > a ? b : a; };

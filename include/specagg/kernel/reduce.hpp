@@ -3,8 +3,9 @@
 //
 // The vocabulary is divided into blocks of 1024 tokens. In a block, vector i of 16 lanes goes to
 // accumulator i mod 4. The four accumulators are combined as (0 + 1) + (2 + 3), then lane i with
-// lane i + 8, i + 4, i + 2, i + 1. The results of the blocks are added in double, in order. The
-// order is the same on every machine, so the bits are too.
+// lane i + 8, i + 4, i + 2, i + 1. The results of the blocks are added in double: block b to lane b
+// mod 32, then lane i with lane i + 16, i + 8, i + 4, i + 2, i + 1. The order is the same on every
+// machine, so the bits are too.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,7 @@ SPECAGG_FUNCTION constexpr std::size_t block_count(std::size_t vocabulary) {
 }
 
 // Bound of the relative error of a sum of n terms of the same sign: 21 roundings for each term in a
-// block, then one rounding for each block.
+// block, then one rounding for each block at most.
 template <class T>
 constexpr double sum_error(std::size_t n) {
   return 22 * double(std::numeric_limits<T>::epsilon() / 2) + double(block_count(n)) * 0x1p-53;
@@ -137,16 +138,45 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
 
+namespace detail {
+
+// Combines the results of blocks, which come in ascending order.
+template <class Op, class D>
+class lanes_of_blocks {
+ public:
+  static constexpr std::size_t most = 32;
+  explicit lanes_of_blocks(std::size_t blocks) : used_(blocks < most ? blocks : most) {
+    for (std::size_t i = 0; i < used_; ++i) lane_[i] = R::identity();
+  }
+  SPECAGG_INLINE void add(std::size_t block, const D& x) {
+    lane_[block % most] = R::apply(lane_[block % most], x);
+  }
+  // The last call: it overwrites the lanes.
+  D total() {
+    if (used_ == 0) return R::identity();
+    for (std::size_t n = most / 2; n > 0; n /= 2)
+      for (std::size_t i = 0; i < n && i + n < used_; ++i)
+        lane_[i] = R::apply(lane_[i], lane_[i + n]);
+    return lane_[0];
+  }
+
+ private:
+  using R = reducer<Op, D>;
+  std::size_t used_;
+  D lane_[most];
+};
+
+}  // namespace detail
+
 // Reduces all blocks: calls per_block(begin, count) in order, and combines the results in double.
 template <class Op, class F>
 SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
   using D = decltype(per_block(std::size_t(0), std::size_t(0)));
-  using R = detail::reducer<Op, D>;
-  D total = R::identity();
+  detail::lanes_of_blocks<Op, D> lanes(block_count(vocabulary));
   for (std::size_t begin = 0; begin < vocabulary; begin += block_size)
-    total = R::apply(
-        total, per_block(begin, vocabulary - begin < block_size ? vocabulary - begin : block_size));
-  return total;
+    lanes.add(begin / block_size,
+              per_block(begin, vocabulary - begin < block_size ? vocabulary - begin : block_size));
+  return lanes.total();
 }
 
 // ---- over rows ----------------------------------------------------------------------------------

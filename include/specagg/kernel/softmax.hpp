@@ -4,8 +4,7 @@
 #pragma once
 #include <span>
 
-#include <specagg/kernel/math.hpp>
-#include <specagg/kernel/reduce.hpp>
+#include <specagg/kernel/exponentials.hpp>
 
 SPECAGG_BEGIN
 
@@ -35,12 +34,16 @@ struct softmax_factors {
 
   softmax_factors() = default;
   SPECAGG_FUNCTION softmax_factors(T largest, double temperature, double total)
-      : max(largest),
-        scale(exp_scale<T>::of_temperature(temperature).high),
-        lowest(C::rounder + least_exponent<T> + 1) {
-    c[0] = T(1 / total);
-    divide(total, std::make_integer_sequence<int, size - 1>());
-    lowest += T(exponent_of(vec<double, 1>(total)).v - exponent_of(vec<double, 1>(1)).v);
+      : max(largest), scale(exp_scale<T>::of_temperature(temperature).high) {
+    // An element is y 2^n, 2^k <= total < 2^(k + 1). It is computed as (y 2^(k + 2)) 2^(n - k - 2):
+    // neither factor is subnormal, and the second is exactly 0 for the lowest n.
+    using D = vec<double, 1>;
+    const T k = T(exponent_of(D(total)).v - exponent_of(D(1)).v);
+    anchor = C::rounder - 2 - k;
+    lowest = (least_exponent<T> + k) / scale;
+    const double quarter = mantissa_of(D(total)).v / 4;
+    c[0] = T(1 / quarter);
+    divide(quarter, std::make_integer_sequence<int, size - 1>());
   }
   // Whether it was made of a temperature: not a default.
   SPECAGG_FUNCTION bool known() const { return scale != 0; }
@@ -53,15 +56,18 @@ struct softmax_factors {
 
  private:
   using C = detail::coefficients<T>;
+  // `max` is a member here
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE static V raised(V bound, V x) {
+    return detail::larger::apply(x, bound);
+  }
   static constexpr int size = 1 + detail::exp2_table<T>::size;
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V element(V x) const {
-    const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
-    const V r = fma(x, V(scale), -n);
-    return zero_where(
-        t < V(lowest),
-        times_exp2(
-            detail::polynomial<size>(r, [this](auto i) SPECAGG_INNER { return c[i]; }), n, t));
+    x = raised(V(lowest), x);
+    const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
+    return detail::polynomial<size>(r, [this](auto i) SPECAGG_INNER { return c[i]; }) *
+           shift_to_exponent(t);
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {
@@ -72,7 +78,9 @@ struct softmax_factors {
     ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)),
      ...);
   }
-  T lowest = 0, c[std::size_t(size)] = {};
+  T anchor = 0;  // rounds x scale to n, and adds -k - 2 and the bias of exponents
+  T lowest = 0;  // an x whose element is 0: lower ones are raised to it
+  T c[std::size_t(size)] = {};
 };
 
 namespace detail {
@@ -123,86 +131,76 @@ struct softmax_block {
   }
 };
 
-// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens
-// of a row; NaN if any logit is NaN or +inf, or none is finite.
-template <class T>
-struct softmax_sum {
-  T max;
-  double total;
-};
-
-// Bound of the relative error of `total`, and so of the absolute error of its logarithm. Roundings
-// of T: those of the sum, 4 for an exponential, and those of l - max and of 1 / temperature. The
-// last two are multiplied by (max - l) / temperature. The average of this factor over the row is
-// the entropy less ln(total), so at most ln(size). Roundings of doubles: 20 for adding a block.
+// Bound of the relative error of a softmax_sum's total, and so of the absolute error of its
+// logarithm. Roundings of T: 22 of the sum, 4 for an exponential, 4 for that of `max`, and that of
+// 1 / temperature multiplied by (max - l) / temperature. The average of this factor over the row is
+// the entropy less ln(total), so at most ln(size). Roundings of doubles: one for each block, and a
+// few.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
   double log_size = 0.7;
   for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, rounded up
-  return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) +
-         20 * double(block_count(size)) * 0x1p-53;
+  return (30 + log_size) * double(std::numeric_limits<T>::epsilon() / 2) +
+         double(block_count(size) + 8) * 0x1p-53;
 }
 
 namespace detail {
 
-// Adds one block to `sum`. `part`: the sum of the block's weights relative to the largest logit up
-// to and including this block. `top`: the largest logit of the block itself.
-template <class T>
-SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part,
-                                               double temperature) {
-  if (top > sum.max) {
-    using V = vec<double, 1>;  // a vec's product is never fused into a sum, on a device either
-    sum.total =
-        uncontracted(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
-    sum.max = top;
-  }
-  sum.total += part;
-}
-
-// The sum of the weights of a block relative to max_before, and the block's largest logit. The sum
-// is right if no logit of the block is larger than max_before.
-template <bool Filtered, class S, class T = computed<S>>
-SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count,
-                                          T max_before) {
+// The weights of a block in a unit. General: the cutoff may drop tokens, and `shift` is subtracted
+// from every logit.
+template <bool General, class S, class T = computed<S>>
+SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_t count,
+                                       const weight_in_unit<T>& weight, T shift) {
   using V = vec<T, 16>;
   V largest(-std::numeric_limits<T>::infinity());
   const double sum = specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     const V l = block.template logits_at<V>(k, lanes);
     largest = max(l, largest);
-    const V e = block.factors(l - V(max_before));
-    if constexpr (Filtered) return select(block.dropped(l, k), V(0), e);
-    else return e;
+    if constexpr (General) return select(block.dropped(l, k), V(0), weight(l - V(shift)));
+    else return weight(l);
   });
-  return {sum, reduce_max(largest)};
+  return {reduce_max(largest), sum};
+}
+
+// The sum of a row, relative to e^(shift / temperature): one pass. A block is computed again if its
+// unit is not that of the block before it.
+template <class S, class T = computed<S>>
+softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
+                           const cutoff<T>& cut) {
+  using unit = unit_of_sum<T>;
+  sum_of_units<T> sum(block_count(size));
+  unit last;
+  for (std::size_t begin = 0; begin < size; begin += block_size) {
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    const softmax_block<S> block(logits, begin, count, {}, cut);
+    const auto pass = [&](unit u) {
+      const weight_in_unit<T> weight(scale, u);
+      return block.filtered || shift != 0 ? detail::sum_block<true>(block, count, weight, shift)
+                                          : detail::sum_block<false>(block, count, weight, shift);
+    };
+    block_sum<T> found = pass(last);
+    const T n = weight_in_unit<T>::exponent(found.max - shift, scale);
+    unit own = last;
+    if (!last.fits(n)) {
+      own = unit::of(n);
+      if (n >= T(-unit::limit) && n <= T(unit::limit)) found = pass(last = own);
+    }
+    sum.add(begin / block_size, own, found);
+  }
+  return sum.total(scale, shift);
 }
 
 }  // namespace detail
 
-// The exponentials of each block are taken relative to the largest logit up to and including it.
-// This is nearly always the largest logit before the block, so one read of the block is enough: it
-// gives the sum relative to that logit, and the block's maximum, which tells whether the sum must
-// be computed again. (In random rows this happens for about ln(V / 1024) blocks.)
+// One pass over the logits; two if the largest |logit| / temperature is above 7e5 (doubles: 7e11).
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
                                 const cutoff<T>& cut = {}) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  const softmax_factors<T> factors(0, temperature, 1);
-  softmax_sum<T> sum{-infinity, 0};
-  for (std::size_t begin = 0; begin < size; begin += block_size) {
-    const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    const softmax_block<S> block(logits, begin, count, factors, cut);
-    const auto pass = [&](T largest) {
-      // all are masked so far: NaN must still be found
-      const T max = largest == -infinity ? T(0) : largest;
-      return block.filtered ? detail::sum_block<true>(block, count, max)
-                            : detail::sum_block<false>(block, count, max);
-    };
-    auto [part, top] = pass(sum.max);
-    if (top > sum.max) part = pass(top).first;
-    detail::add_block(sum, top, part, temperature);
-  }
-  if (sum.max == -infinity) sum.total = std::numeric_limits<double>::quiet_NaN();
-  return sum;
+  const T scale = exp_scale<T>::of_temperature(temperature).high;
+  const auto sum = detail::sum_shifted(logits, size, scale, T(0), cut);
+  return detail::needs_shift(sum.max, scale)
+             ? detail::sum_shifted(logits, size, scale, sum.max, cut)
+             : sum;
 }
 
 // ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), for the

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of exponentials, block by block. What a block of 1024 logits sums to depends on that block
+// alone. So blocks may be summed in any order, by other threads, on other devices or hosts, and the
+// sum of the row has the same bits.
+#pragma once
+#include <cstdint>
+#include <limits>
+
+#include <specagg/kernel/math.hpp>
+#include <specagg/kernel/reduce.hpp>
+
+SPECAGG_BEGIN
+
+// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens
+// of a row; NaN if any logit is NaN or +inf, or none is finite.
+template <class T>
+struct softmax_sum {
+  T max;
+  double total;
+};
+
+// What one block of a row contributes to that: its largest logit (-inf: none is finite), and the
+// sum of its weights in the unit of that logit (unit_of_sum, below). NaN if a logit is.
+template <class T>
+struct block_sum {
+  T max;
+  double sum;
+};
+
+namespace detail {
+
+// The unit of a block's sum: 2^(index step). It is found from the largest weight of the block, 2^n
+// but for a factor below 1.5. The unit is at most 2^80 times as large as this (floats), and weights
+// below 2^-125 units are 0: they are less than 2^-44 of the largest one. Units are so far apart
+// that nearly all blocks of a row have the same one.
+template <class T>
+struct unit_of_sum {
+  using whole = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  static constexpr whole step = sizeof(T) == 4 ? 192 : 1536, below = sizeof(T) == 4 ? 80 : 640;
+  // Larger |n| are not exact enough: then the row is summed relative to its largest logit.
+  static constexpr whole most = whole(1) << (sizeof(T) == 4 ? 20 : 40), limit = 2 * most;
+  whole index = 0;
+
+  SPECAGG_FUNCTION T exponent() const { return T(index * step); }
+  // Whether it is the unit of a block whose largest weight has this n.
+  SPECAGG_FUNCTION bool fits(T n) const {
+    return n > T(index * step - below) && n <= T((index + 1) * step - below);
+  }
+  // n: a whole number if |n| <= limit. Others, and NaN, get the first or the last unit.
+  SPECAGG_FUNCTION static unit_of_sum of(T n) {
+    constexpr whole units = limit / step + 1;  // below 0
+    const whole within = !(n > T(-limit)) ? -limit : n > T(limit) ? limit : whole(n);
+    return {(within + below - 1 + units * step) / step - units};
+  }
+};
+
+// e^(x / temperature) = y 2^n in a unit. The unit changes n alone. So y has the same bits in every
+// unit, and sums do, unless a weight becomes 0: where n is 126 or more below the unit (floats).
+template <class T>
+struct weight_in_unit {
+  using C = coefficients<T>;
+  T scale;   // log2(e) / temperature
+  T anchor;  // x scale + anchor is rounded to n - the unit's exponent - 1 + the bias of exponents
+  T lowest;  // an x whose weight is 0: lower ones are raised to it
+  SPECAGG_FUNCTION weight_in_unit(T scale_of_x, unit_of_sum<T> unit)
+      : scale(scale_of_x),
+        anchor(C::rounder - 1 - unit.exponent()),
+        lowest((unit.exponent() + std::numeric_limits<T>::min_exponent - 1) / scale_of_x) {}
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
+    // doubles: not inlined, as exp and log of math.hpp
+    if constexpr (sizeof(T) == 8) return outlined(x);
+    else return weight(x);
+  }
+  // n for the largest logit of a block.
+  SPECAGG_FUNCTION static T exponent(T x, T scale) {
+    using V = vec<T, 1>;
+    return (fma(V(x), V(scale), V(C::rounder)) - V(C::rounder)).v;
+  }
+
+ private:
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V weight(V x) const {
+    x = max(V(lowest), x);
+    const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
+    // Twice y, times half of 2^n: no product is subnormal. 2^n is exactly 0 for the lowest n.
+    const auto twice = [](auto i) { return 2 * exp2_table<T>()(i); };
+    return fma(r, polynomial<exp2_table<T>::size>(r, twice), V(2)) * shift_to_exponent(t);
+  }
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {
+    return weight(x);
+  }
+};
+
+// Whether a row with this largest logit must be summed relative to it (`shift`), because its
+// weights are beyond all units.
+template <class T>
+SPECAGG_FUNCTION bool needs_shift(T max, T scale) {
+  constexpr T infinity = std::numeric_limits<T>::infinity(), most = T(unit_of_sum<T>::most);
+  const T n = (vec<T, 1>(max) * vec<T, 1>(scale)).v;
+  return max > -infinity && !(n >= -most && n <= most);
+}
+// The sum of a row from those of its blocks in the highest unit and in the one below (blocks in
+// lower units are less than 2^-190 of it). x_max: the largest logit less `shift`. Its weight is
+// computed as those of the blocks, so that a token that has all the mass has exactly 1.
+template <class T>
+SPECAGG_FUNCTION double total_of_units(double highest, double below, unit_of_sum<T> unit, T x_max,
+                                       T scale) {
+  using V = vec<double, 1>;
+  constexpr double half_step = sizeof(T) == 4 ? 0x1p-96 : 0x1p-768;
+  const double lower = uncontracted(V(below) * V(half_step) * V(half_step)).v;
+  const double largest = double(weight_in_unit<T>(scale, unit)(vec<T, 1>(x_max)).v);
+  return (V(highest + lower) / V(largest)).v;
+}
+
+// Adds up the blocks of a row, which come in ascending order.
+template <class T>
+class sum_of_units {
+ public:
+  using unit = unit_of_sum<T>;
+  explicit sum_of_units(std::size_t blocks)
+      : blocks_(blocks), highest_(blocks), below_(blocks), unit_(unit::of(max_)) {}
+  void add(std::size_t b, unit u, const block_sum<T>& x) {
+    if (x.max > max_) max_ = x.max;
+    if (u.index > unit_.index) {
+      below_ = u.index == unit_.index + 1 ? highest_ : lanes(blocks_);
+      highest_ = lanes(blocks_);
+      unit_ = u;
+    }
+    if (u.index == unit_.index) highest_.add(b, x.sum);
+    else if (u.index + 1 == unit_.index) below_.add(b, x.sum);
+    nothing_ += x.sum * 0;
+  }
+  T max() const { return max_; }
+  softmax_sum<T> total(T scale, T shift) {
+    return {max_, total_of_units(highest_.total(), below_.total(), unit_, max_ - shift, scale) +
+                      nothing_};
+  }
+
+ private:
+  using lanes = lanes_of_blocks<detail::add, double>;
+  T max_ = -std::numeric_limits<T>::infinity();
+  std::size_t blocks_;
+  lanes highest_, below_;
+  unit unit_;
+  double nothing_ = 0;  // NaN if a sum is, also one that is not added
+};
+
+}  // namespace detail
+
+SPECAGG_END
