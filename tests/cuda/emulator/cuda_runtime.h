@@ -246,6 +246,7 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrClusterLaunch = 120,
 };
+cudaError_t cudaDriverGetVersion(int*);
 cudaError_t cudaGetDeviceCount(int*);
 cudaError_t cudaGetDevice(int*);
 cudaError_t cudaSetDevice(int);
@@ -293,11 +294,15 @@ cudaError_t cudaGraphDestroy(cudaGraph_t);
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension = 4 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+};
 union cudaLaunchAttributeValue {
   struct {
     unsigned x, y, z;
   } clusterDim;
+  int programmaticStreamSerializationAllowed;  // changes nothing here: kernels run one after the other
 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;

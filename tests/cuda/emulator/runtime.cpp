@@ -275,6 +275,9 @@ cudaError_t check_launch(const cudaLaunchConfig_t& c, launch_shape& shape) {
       block.size() == 0 || block.size() > 1024 || block.z > 64 || c.dynamicSmemBytes != 0)
     return answer(cudaErrorInvalidConfiguration);
   for (unsigned i = 0; i < c.numAttrs; ++i) {
+    if (c.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+        ability_of(runtime().device).clusters)
+      continue;
     if (c.attrs[i].id != cudaLaunchAttributeClusterDimension) return answer(cudaErrorNotSupported);
     const auto& size = c.attrs[i].val.clusterDim;
     shape.cluster = {size.x, size.y, size.z};
@@ -349,6 +352,10 @@ const char* cudaGetErrorString(cudaError_t e) { return cudaGetErrorName(e); }
 cudaError_t cudaGetLastError() { return std::exchange(runtime().last, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return runtime().last; }
 
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 12040;
+  return answer(cudaSuccess);
+}
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = runtime().devices;
   return answer(without_device());

@@ -30,7 +30,6 @@ inline constexpr std::size_t most_drafted = 16;
 
 namespace detail {
 
-using specagg::detail::add_block;
 using specagg::detail::find_place;
 using specagg::detail::reducer;
 static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
@@ -90,6 +89,26 @@ __device__ both<A, B> other(both<A, B> x, int d) {
   return {other(x.first, d), other(x.second, d)};
 }
 
+// The value of the thread whose number differs in bit `d`, among the 32 threads of a warp.
+__device__ inline double other_lane(double x, int d) { return __shfl_xor_sync(~0u, x, d); }
+template <class A, class B>
+__device__ both<A, B> other_lane(both<A, B> x, int d) {
+  return {other_lane(x.first, d), other_lane(x.second, d)};
+}
+// That of the first thread.
+__device__ inline double first_lane(double x) { return __shfl_sync(~0u, x, 0); }
+template <class A, class B>
+__device__ both<A, B> first_lane(both<A, B> x) {
+  return {first_lane(x.first), first_lane(x.second)};
+}
+// Combines what the 32 threads of a warp have: each the results of blocks i, i + 32, ... in the
+// order of kernel/reduce.hpp.
+template <class Op, class D>
+__device__ D across_warp(D x) {
+  for (int d = 16; d > 0; d /= 2) x = reducer<Op, D>::apply(x, other_lane(x, d));
+  return first_lane(x);  // where it is -0 and +0, the order of two decides
+}
+
 // Combines the accumulators of the 16 threads of a group, in the order of kernel/reduce.hpp.
 template <class Op, class V>
 __device__ auto across_group(V a) {
@@ -99,6 +118,13 @@ __device__ auto across_group(V a) {
   a = R::apply(a, other(a, 2));
   a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
   return R::across(a);
+}
+
+// How many of the four tokens from k on exist.
+template <bool Whole>
+__device__ int lanes_at(std::size_t count, std::size_t k) {
+  if constexpr (Whole) return k < count ? 4 : 0;
+  else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
 }
 
 }  // namespace detail
@@ -124,6 +150,9 @@ class collective {
 #endif
   }
   __device__ unsigned size() const { return size_; }  // number of thread blocks
+  // The warps of all of them, and the number of this one.
+  __device__ std::size_t warps() const { return std::size_t(size_) * (threads / 32); }
+  __device__ std::size_t warp() const { return rank_ * (threads / 32) + threadIdx.x / 32; }
   // True for one thread of all: the one that writes the results.
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
 
@@ -252,116 +281,6 @@ class collective {
     for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
     return best;
   }
-  // As sum_exponentials of kernel/softmax.hpp. open(begin, k, n) gives the four logits from k on of
-  // the block at `begin`. open.prefetch(begin, lane) prefetches a block. Each logit is read once: a
-  // thread keeps its 64 logits of a block in registers while the threads exchange the largest
-  // logits of all blocks. The leader gets the result.
-  template <class Open>
-  __device__ softmax_sum<float> sum_exponentials(std::size_t size, double temperature,
-                                                 const Open& open) {
-    using V = vec<float, 4>;
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    const softmax_factors<float> factors(0, temperature, 1);
-    auto* largest = reinterpret_cast<float*>(shared_->results[0]);
-    double* part = shared_->results[1];
-    const std::size_t blocks = block_count(size), step = std::size_t(detail::groups) * size_,
-                      lane = threadIdx.x % 16;
-    for (std::size_t first = 0; first < blocks; first += step) {
-      const std::size_t b = first + rank_ * detail::groups + threadIdx.x / 16,
-                        begin = b * block_size;
-      const bool mine = b < blocks;
-      const std::size_t count = !mine ? 0 : size - begin < block_size ? size - begin : block_size;
-      V l[16], top(lowest);
-      if (Whole && count == block_size) {
-#pragma unroll
-        for (std::size_t i = 0; i < 16; ++i) l[i] = open(begin, 4 * lane + 64 * i, 4);
-      } else {
-#pragma unroll
-        for (std::size_t i = 0; i < 16; ++i) {
-          const std::size_t k = 4 * lane + 64 * i;
-          l[i] = k < count ? open(begin, k, lanes_at(count, k)) : V(lowest);
-        }
-      }
-      // While this block is computed, the next block of the same threads is loaded.
-      if (begin + step * block_size < size) open.prefetch(begin + step * block_size, lane);
-#pragma unroll
-      for (std::size_t i = 0; i < 16; ++i) top = max(l[i], top);
-      const float block_top = float(detail::across_group<specagg::detail::larger>(top));
-      if (mine && lane == 0) publish(largest, b, block_top);
-      synchronise();
-      float so_far = lowest;  // the largest logit up to and including this block
-      for (std::size_t i = lane; mine && i <= b; i += 16)
-        so_far = largest[i] > so_far ? largest[i] : so_far;
-      for (int d = 8; d > 0; d /= 2) {
-        const float x = detail::other(so_far, d);
-        so_far = x > so_far ? x : so_far;
-      }
-      // all are masked so far: NaN must still be found
-      const V shift(so_far == lowest ? 0.f : so_far);
-      V sum(0);
-#pragma unroll
-      for (std::size_t i = 0; i < 16; ++i) sum = sum + factors(l[i] - shift);
-      const double block_sum = detail::across_group<specagg::detail::add>(sum);
-      if (mine && lane == 0) publish(part, b, block_sum);
-    }
-    synchronise();
-    return leads() ? sum_of_blocks(blocks, largest, part, temperature)
-                   : softmax_sum<float>{lowest, 0};
-  }
-  // The first token with the largest logit; every thread gets it. Call it directly after
-  // sum_exponentials, which left the largest logit of every block in shared memory. One block of
-  // the row is read. Each thread block does this itself.
-  template <class Open>
-  __device__ std::size_t first_largest(std::size_t size, const Open& open) {
-    const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);  // none is NaN
-    const unsigned blocks = unsigned(block_count(size)), lane = threadIdx.x % 32;
-    // every warp finds the same block
-    float top = -std::numeric_limits<float>::infinity();
-    for (unsigned i = lane; i < blocks; i += 32) top = largest[i] > top ? largest[i] : top;
-    for (int d = 16; d > 0; d /= 2) {
-      const float x = __shfl_xor_sync(~0u, top, d);
-      top = x > top ? x : top;
-    }
-    unsigned b = blocks;
-    for (unsigned i = lane; i < blocks && b == blocks; i += 32)
-      if (largest[i] == top) b = i;
-    b = detail::least_of_warp(b);
-    // a thread looks at four logits of it
-    const std::size_t begin = b * block_size, k = 4 * threadIdx.x;
-    const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    const int n = lanes_at(count, k);
-    unsigned first = unsigned(count) - 1;  // if all are NaN
-    if (n > 0) {
-      float x[4];
-      open(begin, k, n).store(x);
-      for (int i = 3; i >= 0; --i)
-        if (i < n && x[i] == top) first = unsigned(k) + unsigned(i);
-    }
-    first = detail::least_of_warp(first);
-    auto* of_warp = reinterpret_cast<unsigned*>(shared_->weight);
-    if (lane == 0) of_warp[threadIdx.x / 32] = first;
-    __syncthreads();
-    for (unsigned i = 0; i < threads / 32; ++i) first = of_warp[i] < first ? of_warp[i] : first;
-    return begin + first;
-  }
-  // Waits for all threads of the block or cluster: they see what the others have written.
-  __device__ void synchronise() const {
-#if SPECAGG_CUDA_CLUSTERS
-    if (size_ > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
-  }
-
-  // How many of the four tokens from k on exist.
-  __device__ static int lanes_at(std::size_t count, std::size_t k) {
-    if constexpr (Whole) return k < count ? 4 : 0;
-    else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
-  }
-
- private:
-  __device__ static contender better(const contender& a, const contender& b) {
-    return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
-  }
   // Sets slots[i] = x in every thread block.
   template <class T>
   __device__ void publish(T* slots, std::size_t i, const T& x) const {
@@ -374,27 +293,21 @@ class collective {
 #endif
     slots[i] = x;
   }
-  // The sum of all blocks from their largest logits and sums, which the leader reads.
-  static __device__ softmax_sum<float> sum_of_blocks(std::size_t blocks, const float* largest,
-                                                     const double* part, double temperature) {
-    constexpr std::size_t ahead = 8;  // read together; the arrays have most_blocks elements
-    static_assert(detail::most_blocks % ahead == 0);
-    softmax_sum<float> sum{-std::numeric_limits<float>::infinity(), 0};
-    for (std::size_t b = 0; b < blocks; b += ahead) {
-      float tops[ahead];
-      double parts[ahead];
-#pragma unroll
-      for (std::size_t i = 0; i < ahead; ++i) {
-        tops[i] = largest[b + i];
-        parts[i] = part[b + i];
-      }
-#pragma unroll
-      for (std::size_t i = 0; i < ahead; ++i)
-        if (b + i < blocks) detail::add_block(sum, tops[i], parts[i], temperature);
-    }
-    if (sum.max == -std::numeric_limits<float>::infinity())
-      sum.total = std::numeric_limits<double>::quiet_NaN();
-    return sum;
+  // Waits for all threads of the block or cluster: they see what the others have written.
+  __device__ void synchronise() const {
+#if SPECAGG_CUDA_CLUSTERS
+    if (size_ > 1) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+
+  __device__ static int lanes_at(std::size_t count, std::size_t k) {
+    return detail::lanes_at<Whole>(count, k);
+  }
+
+ private:
+  __device__ static contender better(const contender& a, const contender& b) {
+    return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
   }
   // Reduces f(view of tokens v .. v + 3, v, how many of them exist).
   template <class Op, class Rows, class F>
@@ -418,8 +331,9 @@ class collective {
     using R = specagg::detail::reducer<Op, D>;
     const D* results = exchange<D>(rows.size(), per_block);
     D total = R::identity();
-    for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
-    return total;
+    for (std::size_t b = threadIdx.x % 32; b < block_count(rows.size()); b += 32)
+      total = R::apply(total, results[b]);
+    return detail::across_warp<Op>(total);
   }
   // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns
   // the results. All threads may read them until the second exchange after this one.

@@ -7,26 +7,34 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-namespace detail {
-
-// Asks for the line of memory at `at`, which must exist. Nothing waits for it.
-__device__ inline void prefetch_line(const char* at) {
-#if SPECAGG_PTX
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-#elif !defined(__NVCC__)
-  (void)__ldg(at);  // tests/cuda/emulator looks whether there is such memory
-#endif
-}
-
-}  // namespace detail
-
-// The result of one read of a row.
+// What is known of a row after it was read.
 struct row_facts {
   softmax_factors<float> sampled, confidence;
   std::size_t token;  // at temperature 0: the token with probability 1
   bool greedy;
   status why;
 };
+
+namespace detail {
+
+// Four stored logits, which one load reads.
+template <class S>
+struct alignas(4 * sizeof(S)) quad {
+  S x[4];
+  template <class V>
+  __device__ V as() const {
+    float y[V::lanes];
+    for (int i = 0; i < V::lanes; ++i) y[i] = specagg::detail::number(x[i]);
+    return V::load(y);
+  }
+};
+template <class S>
+__device__ S masked_logit() {
+  if constexpr (std::is_same_v<S, float>) return -std::numeric_limits<float>::infinity();
+  else return S{std::uint16_t(std::is_same_v<S, f16> ? 0xfc00u : 0xff80u)};
+}
+
+}  // namespace detail
 
 // A row as it is stored in memory. mask: one bit per token, 1 = may be emitted; or null. A Whole
 // row has no mask, starts at a multiple of four elements, and has a multiple of four tokens.
@@ -36,75 +44,208 @@ struct raw_row {
   const std::uint32_t* mask;
   std::size_t size;
 
-  // Tokens v .. v + 3, of which n >= 1 exist; or v alone.
+  // Tokens v .. v + 3, of which n exist (the others: -inf).
+  __device__ detail::quad<S> four_at(std::size_t v, int n) const {
+    if (Whole) {
+      if (n > 0) return *reinterpret_cast<const detail::quad<S>*>(logits + v);
+    } else if (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0) {
+      return masked(*reinterpret_cast<const detail::quad<S>*>(logits + v), v, n);
+    }
+    detail::quad<S> four;
+    for (int i = 0; i < 4; ++i)
+      four.x[i] = i < n ? logits[v + std::size_t(i)] : detail::masked_logit<S>();
+    return Whole ? four : masked(four, v, n);
+  }
+  // The same as numbers; or token v alone.
   template <class V>
   __device__ V at(std::size_t v, int n) const {
-    constexpr float masked = -std::numeric_limits<float>::infinity();
-    float x[V::lanes];
-    if (V::lanes == 4 &&
-        (Whole ||
-         (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0))) {
-      struct alignas(4 * sizeof(S)) quad {
-        S x[4];
-      };
-      const quad four = *reinterpret_cast<const quad*>(logits + v);  // one load of 16 (or 8) bytes
-      for (int i = 0; i < V::lanes; ++i) x[i] = specagg::detail::number(four.x[i]);
-    } else {
-      for (int i = 0; i < V::lanes; ++i)
-        x[i] = i < n ? specagg::detail::number(logits[v + std::size_t(i)]) : masked;
-    }
-    if (!Whole && mask)
-      for (int i = 0; i < V::lanes; ++i) {
-        const std::size_t t = v + std::size_t(i);
-        if (i < n && !(mask[t / 32] >> t % 32 & 1)) x[i] = masked;
-      }
-    return V::load(x);
+    return four_at(v, V::lanes == 1 && n > 1 ? 1 : n).template as<V>();
   }
-  // Prefetches one sixteenth of a block of 1024: the part of this lane (0..15).
-  __device__ void prefetch(std::size_t begin, std::size_t lane) const {
-    for (std::size_t line = 128 * lane; line < block_size * sizeof(S); line += 128 * 16)
-      if (begin + line / sizeof(S) < size)
-        detail::prefetch_line(reinterpret_cast<const char*>(logits + begin) + line);
+
+ private:
+  __device__ detail::quad<S> masked(detail::quad<S> four, std::size_t v, int n) const {
+    for (int i = 0; mask && i < n; ++i) {
+      const std::size_t t = v + std::size_t(i);
+      if (!(mask[t / 32] >> t % 32 & 1)) four.x[i] = detail::masked_logit<S>();
+    }
+    return four;
   }
 };
 
-// Reads a row once (at temperature 0 one block of it twice). confidence: its view at temperature 1
-// is wanted too. That needs a second read if the temperature is neither 1 nor 0. The leader gets
-// the facts.
+namespace detail {
+
+// How a row is summed: at its temperature, or at 1 if that is too low (greedy).
+struct row_scales {
+  bool valid, greedy;
+  float sampled, confidence;
+  __device__ explicit row_scales(double temperature)
+      : valid(temperature >= 0 && temperature < std::numeric_limits<float>::max()),
+        greedy(!softmax_row<float>::usable(temperature)),
+        sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
+        confidence(exp_scale<float>::of_temperature(1).high) {}
+};
+
+// A block of a row, 64 logits in each of 16 threads. Thread t has four of every 64: lanes 4 (t mod
+// 4) .. + 3 of accumulator t / 4.
+template <class S>
+class block_in_registers {
+ public:
+  template <bool Whole>
+  __device__ block_in_registers(const raw_row<S, Whole>& row, std::size_t b) {
+    const std::size_t begin = b * block_size, lane = threadIdx.x % 16,
+                      count = begin >= row.size             ? 0
+                              : row.size - begin < block_size ? row.size - begin
+                                                            : block_size;
+    if (Whole && count == block_size) {
+#pragma unroll
+      for (std::size_t i = 0; i < 16; ++i) l_[i] = row.four_at(begin + 4 * lane + 64 * i, 4);
+    } else {
+#pragma unroll
+      for (std::size_t i = 0; i < 16; ++i) {
+        const std::size_t k = 4 * lane + 64 * i;
+        l_[i] = row.four_at(begin + k, lanes_at<Whole>(count, k));
+      }
+    }
+  }
+  __device__ float largest() const {
+    V top(-std::numeric_limits<float>::infinity());
+#pragma unroll
+    for (std::size_t i = 0; i < 16; ++i) top = max(l_[i].template as<V>(), top);
+    return float(across_group<specagg::detail::larger>(top));
+  }
+  // Relative to e^(shift / temperature).
+  __device__ block_sum<float> sum(float largest, float scale, float shift) const {
+    using weight = specagg::detail::weight_in_unit<float>;
+    const weight w(scale, unit::of(weight::exponent(largest - shift, scale)));
+    V sum(0);
+#pragma unroll
+    for (std::size_t i = 0; i < 16; ++i) sum = sum + w(l_[i].template as<V>() - V(shift));
+    return {largest, across_group<specagg::detail::add>(sum)};
+  }
+
+ private:
+  using V = vec<float, 4>;
+  using unit = specagg::detail::unit_of_sum<float>;
+  quad<S> l_[16];
+};
+
+// Adds up the blocks of a row (sum_of_units of kernel/exponentials.hpp) with the threads of a warp.
+// The largest logit is known before.
+class warp_sum {
+ public:
+  using unit = specagg::detail::unit_of_sum<float>;
+  __device__ warp_sum(float largest, float scale, float shift)
+      : max_(largest), scale_(scale), shift_(shift), highest_(of(largest)) {}
+  // Block b with b mod 32 = the number of this thread; in ascending order.
+  __device__ void add(const block_sum<float>& x) {
+    const unit u = of(x.max);
+    sums_.first += u.index == highest_.index ? x.sum : 0;
+    sums_.second.first += u.index + 1 == highest_.index ? x.sum : 0;
+    sums_.second.second += x.sum * 0;
+  }
+  // Every thread gets it.
+  __device__ softmax_sum<float> total() const {
+    const auto all = across_warp<specagg::detail::add>(sums_);
+    return {max_, specagg::detail::total_of_units<float>(all.first, all.second.first, highest_,
+                                                         max_ - shift_, scale_) +
+                      all.second.second};
+  }
+
+ private:
+  __device__ unit of(float x) const {
+    return unit::of(specagg::detail::weight_in_unit<float>::exponent(x - shift_, scale_));
+  }
+  float max_, scale_, shift_;
+  unit highest_;
+  both<double, both<double>> sums_{0, {0, 0}};
+};
+__device__ inline float largest_of_warp(float x) {
+  for (int d = 16; d > 0; d /= 2) {
+    const float y = __shfl_xor_sync(~0u, x, d);
+    x = y > x ? y : x;
+  }
+  return x;
+}
+
+// The sum of a row from what its blocks have contributed. A row beyond all units is read again.
+template <class S, bool Whole>
+__device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
+                                            const block_sum<float>* blocks, float scale) {
+  const std::size_t count = block_count(row.size), lane = threadIdx.x % 32;
+  float largest = -std::numeric_limits<float>::infinity();
+  for (std::size_t b = lane; b < count; b += 32)
+    largest = blocks[b].max > largest ? blocks[b].max : largest;
+  largest = largest_of_warp(largest);
+  if (!specagg::detail::needs_shift(largest, scale)) {
+    warp_sum sum(largest, scale, 0);
+#pragma unroll 4
+    for (std::size_t b = lane; b < count; b += 32) sum.add(blocks[b]);
+    return sum.total();
+  }
+  warp_sum sum(largest, scale, largest);
+  for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
+    const block_in_registers<S> block(row, first + lane / 16);
+    const float top = block.largest();
+    const double own = block.sum(top, scale, largest).sum;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const block_sum<float> x{__shfl_sync(~0u, top, int(16 * i)),
+                               __shfl_sync(~0u, own, int(16 * i))};
+      if ((first + i) % 32 == lane && first + i < count) sum.add(x);
+    }
+  }
+  return sum.total();
+}
+
+// The first token with the largest logit, which one of the blocks has. One block is read.
+template <class S, bool Whole>
+__device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_sum<float>* blocks,
+                                     float largest) {
+  const unsigned count = unsigned(block_count(row.size)), lane = threadIdx.x % 32;
+  unsigned b = count;
+  for (unsigned i = lane; i < count && b == count; i += 32)
+    if (blocks[i].max == largest) b = i;
+  b = least_of_warp(b);
+  const std::size_t begin = b * block_size,
+                    size = row.size - begin < block_size ? row.size - begin : block_size;
+  unsigned first = unsigned(size) - 1;
+#pragma unroll
+  for (int i = 7; i >= 0; --i) {
+    const std::size_t k = 4 * lane + 128 * std::size_t(i);
+    const int n = lanes_at<Whole>(size, k);
+    float x[4];
+    row.four_at(begin + k, n).template as<vec<float, 4>>().store(x);
+    for (int j = 3; j >= 0; --j)
+      if (j < n && x[j] == largest) first = unsigned(k) + unsigned(j);
+  }
+  return begin + least_of_warp(first);
+}
+
+// The facts of a row whose blocks were summed: block_count(size) at its temperature, and as many at
+// 1 (where that differs, and `confidence` asks for it). The threads of a warp; every one gets them.
 template <class S, bool Whole>
 __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
-                              collective<Whole>& together) {
+                              const block_sum<float>* blocks) {
   row_facts facts{};
-  if (!(temperature >= 0) || !(temperature < std::numeric_limits<float>::max())) {
+  const row_scales scales(temperature);
+  facts.greedy = scales.greedy;
+  if (!scales.valid) {
     facts.why = status::invalid_parameter;
     return facts;
   }
-  struct opened {
-    const raw_row<S, Whole>& row;
-    __device__ vec<float, 4> operator()(std::size_t begin, std::size_t k, int n) const {
-      return row.template at<vec<float, 4>>(begin + k, n);
-    }
-    __device__ void prefetch(std::size_t begin, std::size_t lane) const {
-      row.prefetch(begin, lane);
-    }
-  };
-  const opened open{row};
-  facts.greedy = !softmax_row<float>::usable(temperature);
-  const auto sum = together.sum_exponentials(row.size, facts.greedy ? 1 : temperature, open);
+  const auto sum = sum_of_blocks(row, blocks, scales.sampled);
   if (!(sum.total > 0)) facts.why = status::invalid_row;
-  if (facts.greedy) facts.token = together.first_largest(row.size, open);
-  else if (together.leads()) facts.sampled = {sum.max, temperature, sum.total};
-  if (!confidence) return facts;
-  if (facts.greedy || temperature == 1) {
-    if (together.leads()) facts.confidence = {sum.max, 1, sum.total};
-  } else {
-    together.synchronise();  // the leader has read what the next sum overwrites
-    const auto at_temperature_1 = together.sum_exponentials(row.size, 1, open);
-    if (!(at_temperature_1.total > 0)) facts.why = status::invalid_row;
-    if (together.leads()) facts.confidence = {at_temperature_1.max, 1, at_temperature_1.total};
-  }
+  else if (scales.greedy) facts.token = first_largest(row, blocks, sum.max);
+  else facts.sampled = {sum.max, temperature, sum.total};
+  if (!confidence || facts.why != status::ok) return facts;
+  const auto at_1 = scales.greedy || temperature == 1
+                        ? sum
+                        : sum_of_blocks(row, blocks + block_count(row.size), scales.confidence);
+  if (!(at_1.total > 0)) facts.why = status::invalid_row;
+  facts.confidence = {at_1.max, 1, at_1.total};
   return facts;
 }
+
+}  // namespace detail
 
 // softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
 // probability 1 on the largest logit, lowest id.

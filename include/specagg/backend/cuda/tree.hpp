@@ -3,13 +3,11 @@
 // of requests whose logits are in device memory. Tokens, statuses and bits are those of the CPU, in
 // every batch and on every device.
 //
-//   logits --(first kernel: one read of every row)--> factors
-//          --(second: the walk, a cluster for each request)-->
-//   verdicts and tokens
+//   logits --(first kernel: one read of every row)--> what each block of 1024 logits sums to
+//   these --(second: the walk, a thread block or cluster for each request)--> tokens
 //
-// The threads of a block share the nodes of its tree: 80 bytes a node, and 4 for what its law was
-// scaled by. With most_in_tree nodes that is 5,460 bytes of shared memory beside the 16,896 of
-// every verification.
+// The threads of a block share the nodes of its tree: 80 bytes a node, 4 for what its law was
+// scaled by, and 96 for each of its two rows.
 #pragma once
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/draft/propose.hpp>
@@ -91,34 +89,31 @@ class child_law {
   status why_ = status::ok;
 };
 
-// Each cluster reads one row. A request has draft_rows rows of the draft, then most + 1 rows of the
-// target. Of the draft those are read that children were proposed from, or, with all_of_draft,
-// those after every node.
-template <bool Whole, class S>
-__global__ void __launch_bounds__(threads, 2)
-    normalise_tree_rows(tree_batch<S> b, std::size_t draft_rows, bool all_of_draft, bool confidence,
-                        row_facts* facts) {
-  alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
-  collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
-  const std::size_t rows = draft_rows + b.most + 1, i = cluster_number(together), r = i / rows,
-                    j = i % rows;
-  const bool is_draft = j < draft_rows;
-  const std::size_t n = is_draft ? j : j - draft_rows;
-  const draft_tree tree = tree_of(b, r);
-  bool read = n == 0 || (n <= tree.size() && tree.tokens[n - 1] != no_token);
-  if (is_draft && !all_of_draft) {
-    bool parent = false;
-    for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
-    read = read && parent;
+// The rows that requests with trees need: draft_rows of the draft, then most + 1 of the target. Of
+// the draft those that children were proposed from, or, with all_of_draft, those after every node.
+template <class S, bool Whole>
+struct rows_of_trees {
+  tree_batch<S> b;
+  std::size_t draft_rows;
+  bool all_of_draft;
+
+  SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
+  __device__ row_to_read<S, Whole> operator()(std::size_t r, std::size_t j) const {
+    const bool is_draft = j < draft_rows;
+    const std::size_t n = is_draft ? j : j - draft_rows;
+    const draft_tree tree = tree_of(b, r);
+    bool due = n == 0 || (n <= tree.size() && tree.tokens[n - 1] != no_token);
+    if (is_draft && !all_of_draft) {
+      bool parent = false;
+      for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
+      due = due && parent;
+    }
+    // a row that is not due may be asked for all the same: it is missing
+    if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return {};
+    return {status::ok, is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
+            b.temperature ? b.temperature[r] : 1};
   }
-  const bool given = n < (is_draft ? draft_range(b, r) : target_range(b, r)).count;
-  if (!given && together.leads()) facts[i].why = status::missing_row;  // a law may need it
-  if (!read || !given) return;                                         // the whole cluster
-  const double temperature = b.temperature ? b.temperature[r] : 1;
-  const auto row = is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n);
-  const row_facts found = facts_of(row, temperature, confidence, together);
-  if (together.leads()) facts[i] = found;
-}
+};
 
 // Whether siblings stand together, as their laws need.
 inline __device__ bool siblings_together(const draft_tree& tree) {
@@ -130,15 +125,18 @@ inline __device__ bool siblings_together(const draft_tree& tree) {
 
 template <bool Whole, class S, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 2)
-    verify_trees(tree_batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows,
-                 const row_facts* facts, float* residual, tree_outcome out) {
+    verify_trees(rows_of_trees<S, Whole> rows, Policies policies, Verifier verifier,
+                 block_sum<float>* sums, float* residual, tree_outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
+  alignas(16) __shared__ unsigned char fact_memory[sizeof(row_facts) * (2 * most_in_tree + 2)];
   alignas(16) __shared__ unsigned char node_memory[sizeof(tree_node) * (most_in_tree + 1)];
   __shared__ float scales[most_in_tree + 1];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
+  auto* facts = reinterpret_cast<row_facts*>(fact_memory);
+  const tree_batch<S>& b = rows.b;
   const std::span<tree_node> nodes(reinterpret_cast<tree_node*>(node_memory), b.most + 1);
-  const std::size_t r = cluster_number(together), V = b.vocabulary;
-  facts += r * (draft_rows + b.most + 1);
+  const std::size_t r = cluster_number(together), V = b.vocabulary, draft_rows = rows.draft_rows;
+  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
   residual += r * b.levels * V;
   const draft_tree tree = tree_of(b, r);
   together.once([&] {
@@ -174,7 +172,7 @@ __global__ void __launch_bounds__(threads, 2)
   };
   random_streams chooser(b.seed[r], b.request ? b.request[r] : r);
   emission emissions[most_drafted + 1];  // every thread has its own copy
-  double sums[1];                        // the threads keep the sums of blocks themselves
+  double block_sums[1];                  // the threads keep the sums of blocks themselves
   tree_verdict v;
   v.why = status::invalid_parameter;
   if (siblings_together(tree))
@@ -182,7 +180,7 @@ __global__ void __launch_bounds__(threads, 2)
         tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,
         tree_memory<float, collective<Whole>&>{
-            {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, sums, together});
+            {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, block_sums, together});
   if (!together.leads()) return;
   out.verdicts[r] = v;
   for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.levels + 1) + i] = emissions[i];
@@ -197,27 +195,24 @@ std::size_t residual_bytes(const tree_batch<S>& b) {
 
 // Launches both kernels.
 template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t verify_tree_rows(const tree_batch<S>& b, const Policies& policies,
+cudaError_t verify_tree_rows(const rows_of_trees<S, Whole>& rows, const Policies& policies,
                              const Verifier& verifier, const tree_outcome& out,
-                             std::size_t draft_rows, float* residual, row_facts* facts,
-                             cudaStream_t stream) {
-  using Policy = policy_of<Policies>;
-  const auto e = launch<normalise_tree_rows<Whole, S>>(
-      b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b, draft_rows,
-      reads_draft<Policy>, reads_confidence<Policy>, facts);
+                             block_sum<float>* sums, float* residual, cudaStream_t stream) {
+  const auto e =
+      launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
-  return launch<verify_trees<Whole, S, Policies, Verifier>>(
-      b.requests, 1, b.vocabulary, stream, b, policies, verifier, draft_rows,
-      static_cast<const row_facts*>(facts), residual, out);
+  return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
+      rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, residual, out);
 }
 
 }  // namespace detail
 
 // Bytes of device memory that verify_trees() needs: V floats for each level of each tree (what is
-// left of nodes), and the facts of rows. It must be aligned to 16.
+// left of nodes), and 32 bytes for each block of 1024 logits. It must be aligned to 16.
 template <class S>
 [[nodiscard]] std::size_t verify_trees_storage(const tree_batch<S>& b) {
-  return detail::residual_bytes(b) + b.requests * (2 * b.most + 2) * sizeof(row_facts);
+  return detail::residual_bytes(b) +
+         detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
 }
 
 // Verifies a batch of trees on `stream`: two launches. No synchronisation, no allocation; can be
@@ -256,12 +251,13 @@ template <class S, class Policies, class Verifier>
     // node `most` has no children
     const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
     auto* residual = static_cast<float*>(storage);
-    auto* facts =
-        reinterpret_cast<row_facts*>(static_cast<std::byte*>(storage) + detail::residual_bytes(b));
-    return whole ? detail::verify_tree_rows<true>(b, policies, verifier, out, draft_rows, residual,
-                                                  facts, stream)
-                 : detail::verify_tree_rows<false>(b, policies, verifier, out, draft_rows, residual,
-                                                   facts, stream);
+    auto* sums = reinterpret_cast<block_sum<float>*>(static_cast<std::byte*>(storage) +
+                                                     detail::residual_bytes(b));
+    const auto run = [&](const auto& rows) {
+      return detail::verify_tree_rows(rows, policies, verifier, out, sums, residual, stream);
+    };
+    return whole ? run(detail::rows_of_trees<S, true>{b, draft_rows, reads_draft<Policy>})
+                 : run(detail::rows_of_trees<S, false>{b, draft_rows, reads_draft<Policy>});
   }
 }
 

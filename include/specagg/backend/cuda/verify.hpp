@@ -3,8 +3,8 @@
 // logits are in device memory. Tokens, statuses and bits are the same as on the CPU. They do not
 // depend on the batch, its order, or how it is divided among thread blocks.
 //
-//   logits --(first kernel: one read of every row)--> factors
-//   factors --(second: the verifier, a cluster for each request)--> verdicts and tokens
+//   logits --(first kernel: one read of every row)--> what each block of 1024 logits sums to
+//   these --(second: the verifier, a thread block or cluster for each request)--> tokens
 #pragma once
 #include <cuda_runtime.h>
 
@@ -108,28 +108,88 @@ __device__ std::size_t cluster_number(const collective<Whole>& together) {
   return blockIdx.x / together.size();
 }
 
-// Each cluster reads one row. A request has draft_rows rows of the draft, then most + 1 rows of the
-// target.
-template <bool Whole, class S>
-__global__ void __launch_bounds__(threads, 2)
-    normalise_rows(batch<S> b, std::size_t draft_rows, bool bonus_reads_draft, bool confidence,
-                   row_facts* facts) {
-  alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
-  collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
-  const std::size_t rows = draft_rows + b.most + 1, i = cluster_number(together), r = i / rows,
-                    j = i % rows;
-  const bool is_draft = j < draft_rows;
-  const draft drafted = drafted_of(b, r);
-  const std::size_t g = drafted.size();
-  const bool bonus = drafted.bonus_follows(g);
-  const bool due = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
-  const bool given =
-      is_draft ? j < draft_range(b, r).count : j - draft_rows < target_range(b, r).count;
-  if (!due || !given) return;  // the whole cluster
-  const double temperature = b.temperature ? b.temperature[r] : 1;
-  const auto row = is_draft ? draft_row<Whole>(b, r, j) : target_row<Whole>(b, r, j - draft_rows);
-  const row_facts found = facts_of(row, temperature, confidence, together);
-  if (together.leads()) facts[i] = found;
+// A row of a request, or why it is not read: it is missing or not due.
+template <class S, bool Whole>
+struct row_to_read {
+  status why = status::missing_row;
+  raw_row<S, Whole> row = {};
+  double temperature = 1;
+};
+// The rows that requests with drafts need: draft_rows of the draft, then most + 1 of the target.
+template <class S, bool Whole>
+struct rows_of_drafts {
+  batch<S> b;
+  std::size_t draft_rows;
+  bool bonus_reads_draft;
+
+  SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
+  __device__ row_to_read<S, Whole> operator()(std::size_t r, std::size_t j) const {
+    const draft drafted = drafted_of(b, r);
+    const std::size_t g = drafted.size();
+    const bool bonus = drafted.bonus_follows(g), is_draft = j < draft_rows;
+    const std::size_t n = is_draft ? j : j - draft_rows;
+    const bool due = n < g + (bonus && (!is_draft || bonus_reads_draft));
+    if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return {};
+    return {status::ok, is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
+            b.temperature ? b.temperature[r] : 1};
+  }
+};
+
+// Where a row has the sums of its blocks: one for each at its temperature, and as many at 1.
+template <class Rows>
+__device__ block_sum<float>* sums_of(const Rows& rows, std::size_t r, std::size_t j,
+                                     block_sum<float>* sums) {
+  return sums + (r * rows.of_request() + j) * 2 * block_count(rows.b.vocabulary);
+}
+// The second kernel may start while the first one runs, and waits here for all that it wrote.
+__device__ inline void start_next_kernel() {
+#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void wait_for_last_kernel() {
+#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A thread block reads 16 blocks of one row, 16 threads each. No thread waits for another block.
+template <class S, bool Whole, class Rows>
+__global__ void __launch_bounds__(threads, sizeof(S) == 4 ? 2 : 3)
+    sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
+  refuse_flags_that_change_bits();
+  start_next_kernel();
+  const std::size_t blocks = block_count(rows.b.vocabulary), parts = (blocks + groups - 1) / groups,
+                    i = blockIdx.x / parts, r = i / rows.of_request(), j = i % rows.of_request(),
+                    b = blockIdx.x % parts * groups + threadIdx.x / 16;
+  if (b >= blocks) return;
+  const row_to_read<S, Whole> read = rows(r, j);
+  const row_scales scales(read.temperature);
+  if (read.why != status::ok || !scales.valid) return;
+  block_sum<float>* out = sums_of(rows, r, j, sums) + b;
+  const block_in_registers<S> block(read.row, b);
+  const float largest = block.largest();
+  const auto sum = block.sum(largest, scales.sampled, 0);
+  if (threadIdx.x % 16 == 0) *out = sum;
+  if (!confidence || scales.sampled == scales.confidence) return;
+  const auto at_1 = block.sum(largest, scales.confidence, 0);
+  if (threadIdx.x % 16 == 0) out[blocks] = at_1;
+}
+// The facts of all rows of request r, which the threads share. A warp finds those of one row.
+template <class Rows, bool Whole>
+__device__ void find_facts(const Rows& rows, std::size_t r, bool confidence,
+                           block_sum<float>* sums, row_facts* facts,
+                           const collective<Whole>& together) {
+  wait_for_last_kernel();
+  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
+    const auto read = rows(r, j);
+    row_facts found{};
+    found.why = read.why;
+    if (read.why == status::ok)
+      found = facts_of(read.row, read.temperature, confidence, sums_of(rows, r, j, sums));
+    if (threadIdx.x % 32 == 0) together.publish(facts, j, found);
+  }
+  together.synchronise();
 }
 
 // policies[r] for request r, or the same policy for all.
@@ -139,14 +199,20 @@ struct same_for_all {
   __device__ const Policy& operator[](std::size_t) const { return policy; }
 };
 
+template <class Policies>
+using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
+
 template <bool Whole, class S, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 2)
-    verify_requests(batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows,
-                    const row_facts* facts, outcome out) {
+    verify_requests(rows_of_drafts<S, Whole> rows, Policies policies, Verifier verifier,
+                    block_sum<float>* sums, outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
+  alignas(16) __shared__ unsigned char fact_memory[sizeof(row_facts) * (2 * most_drafted + 2)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
-  const std::size_t r = cluster_number(together);
-  facts += r * (draft_rows + b.most + 1);
+  auto* facts = reinterpret_cast<row_facts*>(fact_memory);
+  const batch<S>& b = rows.b;
+  const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
+  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
     return device_row(draft_row<Whole>(b, r, j), facts[j], together);
   });
@@ -179,12 +245,14 @@ __global__ void __launch_bounds__(threads, 2)
 // What the current device can do with a kernel.
 struct kernel_limits {
   unsigned processors = 0, cluster = 1;  // cluster: the largest that fits on the device
+  // whether it may start before the kernel before it has ended, also when a graph is captured
+  bool overlaps = false;
 };
 inline constexpr int most_devices = 64;  // whose limits are remembered
 
 template <class Kernel>
 cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
-  int processors = 0, clusters = 0;
+  int processors = 0, clusters = 0, driver = 0;
   cudaFuncAttributes attributes{};
   if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
       e != cudaSuccess)
@@ -193,9 +261,11 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
       e != cudaSuccess)
     return e;
   if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess) return e;
+  if (const auto e = cudaDriverGetVersion(&driver); e != cudaSuccess) return e;
   limits = {unsigned(processors), 1};
   // the code that runs was compiled without clusters
   if (!clusters || attributes.ptxVersion < 90) return cudaSuccess;
+  limits.overlaps = driver >= 12030;
   for (unsigned size = most_in_cluster; size > 1; size /= 2) {
     cudaLaunchAttribute shape{};
     shape.id = cudaLaunchAttributeClusterDimension;
@@ -219,47 +289,60 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
 // The same, asked once for each kernel and device.
 template <auto Kernel>
 cudaError_t limits_of(kernel_limits& limits) {
-  static std::atomic<std::uint32_t> known[most_devices];  // 16 processors + cluster; 0: not asked
+  // 32 processors + 2 cluster + overlaps; 0: not asked
+  static std::atomic<std::uint32_t> known[most_devices];
   static_assert(most_in_cluster < 16);
   int device = 0;
   if (const auto e = cudaGetDevice(&device); e != cudaSuccess) return e;
   if (const std::uint32_t x = device < most_devices ? known[device].load() : 0) {
-    limits = {x / 16, x % 16};
+    limits = {x / 32, x / 2 % 16, x % 2 == 1};
     return cudaSuccess;
   }
   const auto e = ask_limits(Kernel, device, limits);
   if (e == cudaSuccess && device < most_devices)
-    known[device].store(16 * limits.processors + limits.cluster);
+    known[device].store(32 * limits.processors + 2 * limits.cluster + limits.overlaps);
   return e;
 }
 
-// Launches the kernel on `units` clusters. A cluster has no more thread blocks than there is work
-// for, and than the device can run. It has up to `enough` in any case: it then runs for a shorter
-// time, and the last wave of clusters leaves less of the device idle. It has more if that does not
-// fill the device.
+// Launches the kernel that reads all rows of a batch.
+template <class S, bool Whole, class Rows>
+cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sums,
+                        cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(rows.b.requests * rows.of_request() *
+                                 ((block_count(rows.b.vocabulary) + groups - 1) / groups)));
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, sum_rows<S, Whole, Rows>, rows, confidence, sums);
+}
+// Launches the kernel that judges them, on `requests` clusters. A cluster has more than one thread
+// block if that does not fill the device; never more than there is work for, or than the device can
+// run.
 template <auto Kernel, class... A>
-cudaError_t launch(std::size_t units, unsigned enough, std::size_t vocabulary, cudaStream_t stream,
-                   A... arguments) {
+cudaError_t launch_verifier(std::size_t requests, std::size_t vocabulary, cudaStream_t stream,
+                            A... arguments) {
   kernel_limits limits;
   if (const auto e = limits_of<Kernel>(limits); e != cudaSuccess) return e;
   unsigned cluster = 1;
   while (cluster < limits.cluster && cluster * groups < block_count(vocabulary) &&
-         (cluster < enough || cluster * units <= limits.processors))
+         cluster * requests <= limits.processors)
     cluster *= 2;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(units * cluster));
+  config.gridDim = dim3(unsigned(requests * cluster));
   config.blockDim = dim3(threads);
   config.stream = stream;
-  cudaLaunchAttribute shape{};
-  shape.id = cudaLaunchAttributeClusterDimension;
-  shape.val.clusterDim = {cluster, 1, 1};
-  config.attrs = &shape;
-  config.numAttrs = cluster > 1;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
+  }
+  if (limits.overlaps) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
   return cudaLaunchKernelEx(&config, Kernel, arguments...);
 }
-
-template <class Policies>
-using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
 // Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and
 // nothing that its kernels need is null or too small.
@@ -292,25 +375,28 @@ bool rows_in_fours(const Batch& b, bool reads_draft) {
 
 // Launches both kernels.
 template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier,
-                        const outcome& out, std::size_t draft_rows, row_facts* facts,
+cudaError_t verify_rows(const rows_of_drafts<S, Whole>& rows, const Policies& policies,
+                        const Verifier& verifier, const outcome& out, block_sum<float>* sums,
                         cudaStream_t stream) {
-  using Policy = policy_of<Policies>;
-  const auto e = launch<normalise_rows<Whole, S>>(
-      b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b, draft_rows,
-      reads_draft<Policy>, reads_confidence<Policy>, facts);
+  const auto e =
+      launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
-  return launch<verify_requests<Whole, S, Policies, Verifier>>(
-      b.requests, 1, b.vocabulary, stream, b, policies, verifier, draft_rows,
-      static_cast<const row_facts*>(facts), out);
+  return launch_verifier<verify_requests<Whole, S, Policies, Verifier>>(
+      rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, out);
+}
+
+// Bytes for the sums of the blocks of `rows` rows.
+inline std::size_t bytes_of_sums(std::size_t rows, std::size_t vocabulary) {
+  return rows * 2 * block_count(vocabulary) * sizeof(block_sum<float>);
 }
 
 }  // namespace detail
 
-// Bytes of device memory that verify() needs for the facts of rows; it must be aligned to 16.
+// Bytes of device memory that verify() needs: 32 for each block of 1024 logits. It must be aligned
+// to 16.
 template <class S>
 [[nodiscard]] std::size_t verify_storage(const batch<S>& b) {
-  return b.requests * (2 * b.most + 2) * sizeof(row_facts);
+  return detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
 }
 
 // Verifies a batch on `stream`: two launches. No synchronisation, no allocation; can be captured in
@@ -351,10 +437,12 @@ template <class S, class Policies, class Verifier>
     const bool whole = detail::rows_in_fours(b, reads);
     // the bonus reads one more
     const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    auto* facts = static_cast<row_facts*>(storage);
-    return whole
-               ? detail::verify_rows<true>(b, policies, verifier, out, draft_rows, facts, stream)
-               : detail::verify_rows<false>(b, policies, verifier, out, draft_rows, facts, stream);
+    auto* sums = static_cast<block_sum<float>*>(storage);
+    const auto run = [&](const auto& rows) {
+      return detail::verify_rows(rows, policies, verifier, out, sums, stream);
+    };
+    return whole ? run(detail::rows_of_drafts<S, true>{b, draft_rows, reads_draft<Policy>})
+                 : run(detail::rows_of_drafts<S, false>{b, draft_rows, reads_draft<Policy>});
   }
 }
 
