@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench-sweep: each of the two kernels in clusters of 1 to 8, and both as verify() launches them,
-// at three temperatures (1, 0.7, and 0: greedy). Microseconds, medians; a line for each batch.
+// bench-sweep: the first kernel, the second in clusters of 1 to 8, and both as verify() launches
+// them, at three temperatures (1, 0.7, and 0: greedy). Microseconds, medians; a line for each
+// batch.
 #include "measure.hpp"
 
 namespace bench {
@@ -25,7 +26,6 @@ void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... ar
 template <class S>
 void at_temperature(double temperature, const shape& s, const inputs<S, token_verifier>& in) {
   using policies = gpu::detail::same_for_all<lossless>;
-  constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
   constexpr auto* verify = gpu::detail::verify_requests<true, S, policies, token_verifier>;
   const device_array of_each(std::vector<double>(s.requests, temperature));
   const auto batch = [&](std::size_t c) {
@@ -38,18 +38,19 @@ void at_temperature(double temperature, const shape& s, const inputs<S, token_ve
     return watch.in_a_row(in.copies(), true, 15, call).median;
   };
   std::printf("%-4s %4zu %5.1f ", type_name<S>(), s.requests, temperature);
+  const auto rows = [&](std::size_t c) {
+    return gpu::detail::rows_of_drafts<S, true>{batch(c), s.gamma, false};
+  };
+  const auto sums = [&](std::size_t c) {
+    return static_cast<specagg::block_sum<float>*>(in.storage(c));
+  };
+  std::printf(" %8.1f ", time([&](std::size_t c, cudaStream_t stream) {
+                CHECK_CUDA((gpu::detail::launch_sums<S, true>(rows(c), false, sums(c), stream)));
+              }));
   for (const unsigned cluster : clusters)
     std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {
-                  launch_in<normalise>(cluster, s.requests * (2 * s.gamma + 1), stream, batch(c),
-                                       s.gamma, false, false,
-                                       static_cast<gpu::row_facts*>(in.storage(c)));
-                }));
-  std::printf(" ");
-  for (const unsigned cluster : clusters)
-    std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {
-                  launch_in<verify>(cluster, s.requests, stream, batch(c), policies{},
-                                    token_verifier{}, s.gamma,
-                                    static_cast<const gpu::row_facts*>(in.storage(c)), in.out(c));
+                  launch_in<verify>(cluster, s.requests, stream, rows(c), policies{},
+                                    token_verifier{}, sums(c), in.out(c));
                 }));
   const auto both = [&](std::size_t c, cudaStream_t stream) {
     const auto b = batch(c);
@@ -70,8 +71,10 @@ void sweep(const shape& s) {
 
 int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  std::printf("lossless token verification, gamma = 4, V = 128256; in clusters of 1, 2, 4, 8:\n");
-  std::printf("type    B     T  1st kernel                            2nd kernel");
+  std::printf(
+      "lossless token verification, gamma = 4, V = 128256; the second kernel in clusters of 1, 2, "
+      "4, 8:\n");
+  std::printf("type    B     T  1st kernel 2nd kernel");
   std::printf("                              both    alone\n");
   for (const std::size_t requests : {64, 1, 8, 32, 256}) {
     bench::sweep<float>({requests, 4, 128256});

@@ -118,8 +118,8 @@ struct example {
       seed.push_back(random.word());
       request.push_back(std::uint64_t(random.word()) << 20);
       static constexpr double invalid = std::numeric_limits<double>::quiet_NaN();
-      static constexpr double temperatures[] = {1, 1, 1, 0.6, 2, 0, 1e-42, 0.05, -1, invalid};
-      temperature.push_back(temperatures[random.below(random.below(4) == 0 ? 10 : 6)]);
+      static constexpr double temperatures[] = {1, 1, 1, 0.6, 2, 0, 1e-42, 0.05, 1e-6, -1, invalid};
+      temperature.push_back(temperatures[random.below(random.below(4) == 0 ? 11 : 6)]);
       for (std::size_t j = 0; j < each; ++j) fill(random, r, j);
     }
     tokens.assign(s.requests * s.most, no_token);
@@ -198,6 +198,17 @@ struct example {
         for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(float(i));
         break;
       case 10: q[v] = stored<S>(std::nanf("")); break;
+      // blocks whose sums have other units, and rows beyond all units
+      case 11:
+        for (std::size_t i = 0; i < n; ++i)
+          p[i] = stored<S>(float(i / 1024 % 3) * 60 + float(i % 7));
+        break;
+      case 12:
+        for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(1e6f + float(i % 9));
+        break;
+      case 13:
+        for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(-3e38f), q[i] = stored<S>(-1e6f);
+        break;
       default: break;
     }
   }

@@ -93,9 +93,9 @@ class block_in_registers {
   template <bool Whole>
   __device__ block_in_registers(const raw_row<S, Whole>& row, std::size_t b) {
     const std::size_t begin = b * block_size, lane = threadIdx.x % 16,
-                      count = begin >= row.size             ? 0
+                      count = begin >= row.size               ? 0
                               : row.size - begin < block_size ? row.size - begin
-                                                            : block_size;
+                                                              : block_size;
     if (Whole && count == block_size) {
 #pragma unroll
       for (std::size_t i = 0; i < 16; ++i) l_[i] = row.four_at(begin + 4 * lane + 64 * i, 4);
@@ -222,9 +222,10 @@ __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_s
 
 // The facts of a row whose blocks were summed: block_count(size) at its temperature, and as many at
 // 1 (where that differs, and `confidence` asks for it). The threads of a warp; every one gets them.
+// Not inlined: a verifier needs its registers itself.
 template <class S, bool Whole>
-__device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
-                              const block_sum<float>* blocks) {
+SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
+                                              bool confidence, const block_sum<float>* blocks) {
   row_facts facts{};
   const row_scales scales(temperature);
   facts.greedy = scales.greedy;

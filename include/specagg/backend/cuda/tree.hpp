@@ -123,34 +123,39 @@ inline __device__ bool siblings_together(const draft_tree& tree) {
   return ascends;
 }
 
+// What the threads of a block share of its tree.
+struct shared_tree {
+  row_facts facts[2 * most_in_tree + 2];
+  tree_node nodes[most_in_tree + 1];
+  float scales[most_in_tree + 1];
+};
+
 template <bool Whole, class S, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 2)
     verify_trees(rows_of_trees<S, Whole> rows, Policies policies, Verifier verifier,
                  block_sum<float>* sums, float* residual, tree_outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
-  alignas(16) __shared__ unsigned char fact_memory[sizeof(row_facts) * (2 * most_in_tree + 2)];
-  alignas(16) __shared__ unsigned char node_memory[sizeof(tree_node) * (most_in_tree + 1)];
-  __shared__ float scales[most_in_tree + 1];
+  alignas(16) __shared__ unsigned char tree_memory_of_block[sizeof(shared_tree)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
-  auto* facts = reinterpret_cast<row_facts*>(fact_memory);
+  auto& shared = *reinterpret_cast<shared_tree*>(tree_memory_of_block);
   const tree_batch<S>& b = rows.b;
-  const std::span<tree_node> nodes(reinterpret_cast<tree_node*>(node_memory), b.most + 1);
+  const std::span<tree_node> nodes(shared.nodes, b.most + 1);
   const std::size_t r = cluster_number(together), V = b.vocabulary, draft_rows = rows.draft_rows;
-  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
+  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, shared.facts, together);
   residual += r * b.levels * V;
   const draft_tree tree = tree_of(b, r);
   together.once([&] {
-    for (float& scale : scales) scale = 0;
+    for (float& scale : shared.scales) scale = 0;
     for (tree_node& node : nodes) node = {};
   });
 
   const auto p_row = [&](std::size_t n) {
-    return device_row(target_row<Whole>(b, r, n), facts[draft_rows + n], together);
+    return device_row(target_row<Whole>(b, r, n), shared.facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
     // Policies that do not read the draft ask for no row of it. Then there may be none, and none is
     // made.
-    return device_row(draft_row<Whole>(b, r, n), facts[n], together);
+    return device_row(draft_row<Whole>(b, r, n), shared.facts[n], together);
   };
   const auto law = [&](std::size_t i) {
     const std::uint32_t parent = tree.parents[i - 1];
@@ -168,7 +173,7 @@ __global__ void __launch_bounds__(threads, 2)
                           : b.propose == proposal::sampled ? before
                                                            : std::span<const token_id>();
     return child_law<Whole, S>(q, left_out, alone ? y : no_token, drawn_greedily ? y : no_token,
-                               left_out.empty() ? nullptr : scales + i);
+                               left_out.empty() ? nullptr : shared.scales + i);
   };
   random_streams chooser(b.seed[r], b.request ? b.request[r] : r);
   emission emissions[most_drafted + 1];  // every thread has its own copy
@@ -198,8 +203,7 @@ template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_tree_rows(const rows_of_trees<S, Whole>& rows, const Policies& policies,
                              const Verifier& verifier, const tree_outcome& out,
                              block_sum<float>* sums, float* residual, cudaStream_t stream) {
-  const auto e =
-      launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
+  const auto e = launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
   return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, residual, out);

@@ -155,7 +155,7 @@ __device__ inline void wait_for_last_kernel() {
 
 // A thread block reads 16 blocks of one row, 16 threads each. No thread waits for another block.
 template <class S, bool Whole, class Rows>
-__global__ void __launch_bounds__(threads, sizeof(S) == 4 ? 2 : 3)
+__global__ void __launch_bounds__(threads, 2)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
@@ -177,9 +177,8 @@ __global__ void __launch_bounds__(threads, sizeof(S) == 4 ? 2 : 3)
 }
 // The facts of all rows of request r, which the threads share. A warp finds those of one row.
 template <class Rows, bool Whole>
-__device__ void find_facts(const Rows& rows, std::size_t r, bool confidence,
-                           block_sum<float>* sums, row_facts* facts,
-                           const collective<Whole>& together) {
+__device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, block_sum<float>* sums,
+                           row_facts* facts, const collective<Whole>& together) {
   wait_for_last_kernel();
   for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
     const auto read = rows(r, j);
@@ -378,8 +377,7 @@ template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_rows(const rows_of_drafts<S, Whole>& rows, const Policies& policies,
                         const Verifier& verifier, const outcome& out, block_sum<float>* sums,
                         cudaStream_t stream) {
-  const auto e =
-      launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
+  const auto e = launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
   return launch_verifier<verify_requests<Whole, S, Policies, Verifier>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, out);
