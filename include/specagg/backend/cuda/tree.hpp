@@ -177,7 +177,6 @@ __global__ void __launch_bounds__(threads, 2)
   };
   random_streams chooser(b.seed[r], b.request ? b.request[r] : r);
   emission emissions[most_drafted + 1];  // every thread has its own copy
-  double block_sums[1];                  // the threads keep the sums of blocks themselves
   tree_verdict v;
   v.why = status::invalid_parameter;
   if (siblings_together(tree))
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(threads, 2)
         tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,
         tree_memory<float, collective<Whole>&>{
-            {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, block_sums, together});
+            {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, {}, together});
   if (!together.leads()) return;
   out.verdicts[r] = v;
   for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.levels + 1) + i] = emissions[i];
