@@ -128,10 +128,10 @@ TEMPLATE_TEST_CASE(
 }
 
 TEST_CASE("the bounds of the errors are the stated ones") {
-  CHECK(std::fabs(overlap_error<float>(131072) - 1.5e-5) < 0.5e-6);
+  CHECK(std::fabs(overlap_error<float>(131072) - 1.3e-5) < 0.5e-6);
   CHECK(std::fabs(kl_error<float>(131072) - 1.1e-4) < 0.5e-5);
-  CHECK(std::fabs(overlap_error<double>(131072) - 1.5e-12) < 1e-13);
-  CHECK(std::fabs(kl_error<double>(131072) - 3.6e-12) < 1e-13);
+  CHECK(std::fabs(overlap_error<double>(131072) - 1e-13) < 1e-14);
+  CHECK(std::fabs(kl_error<double>(131072) - 1.4e-12) < 1e-13);
 }
 
 TEST_CASE("known distances: equal rows, disjoint rows, and numbers by hand") {
