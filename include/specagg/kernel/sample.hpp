@@ -123,15 +123,10 @@ SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, con
   return last;
 }
 
+// The token of block `in_blocks` where the cumulative weight exceeds what is left for it.
 template <class Rows, class F>
-SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
+SPECAGG_FLATTEN token_id draw_in_block(const weights<Rows, F>& w, const place& in_blocks) {
   using V = vec<typename Rows::value_type, 16>;
-  if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
-  double rest = u * w.total;
-  forbid_contraction(rest);
-  const auto in_blocks =
-      find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
-  if (in_blocks.index == w.blocks.size()) return no_token;
   const std::size_t begin = in_blocks.index * block_size, size = w.size();
   const std::size_t count = size - begin < block_size ? size - begin : block_size,
                     groups = (count + 15) / 16;
@@ -152,6 +147,16 @@ SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
       find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
   return token_id(begin + k + in_group.index);
 }
+// draw(block): what a block's token is.
+template <class Rows, class F, class Draw>
+token_id draw_by_blocks(const weights<Rows, F>& w, double u, const Draw& draw) {
+  if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
+  double rest = u * w.total;
+  forbid_contraction(rest);
+  const place in_blocks =
+      find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+  return in_blocks.index == w.blocks.size() ? no_token : draw(in_blocks);
+}
 
 }  // namespace detail
 
@@ -163,7 +168,9 @@ SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
 template <class Rows, class F>
 SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
   if constexpr (Walked<Rows>) return w.rows.walker().draw(w, u);
-  else return detail::draw_in_order(w, u);
+  else
+    return detail::draw_by_blocks(
+        w, u, [&](const detail::place& at) { return detail::draw_in_block(w, at); });
 }
 
 SPECAGG_END

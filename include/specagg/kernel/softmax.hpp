@@ -3,6 +3,7 @@
 // probabilities stored.
 #pragma once
 #include <span>
+#include <utility>
 
 #include <specagg/kernel/exponentials.hpp>
 
@@ -162,30 +163,36 @@ SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_
   return {reduce_max(largest), sum};
 }
 
-// The sum of a row, relative to e^(shift / temperature): one pass. A block is computed again if its
-// unit is not that of the block before it.
+// The sum of a block in its own unit, relative to e^(shift / temperature). It is computed again if
+// that is not `last`, the unit of the block before it.
+template <class S, class T = computed<S>>
+std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& block,
+                                                        std::size_t count, T scale, T shift,
+                                                        unit_of_sum<T>& last) {
+  using unit = unit_of_sum<T>;
+  const auto pass = [&](unit u) {
+    const weight_in_unit<T> weight(scale, u);
+    return block.filtered || shift != 0 ? detail::sum_block<true>(block, count, weight, shift)
+                                        : detail::sum_block<false>(block, count, weight, shift);
+  };
+  const block_sum<T> found = pass(last);
+  const T n = weight_in_unit<T>::exponent(found.max - shift, scale);
+  if (last.fits(n)) return {last, found};
+  const unit own = unit::of(n);
+  if (!(n >= T(-unit::limit) && n <= T(unit::limit))) return {own, found};
+  return {last = own, pass(own)};
+}
+// The sum of a row, relative to e^(shift / temperature): one pass.
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
                            const cutoff<T>& cut) {
-  using unit = unit_of_sum<T>;
   sum_of_units<T> sum(block_count(size));
-  unit last;
+  unit_of_sum<T> last;
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, {}, cut);
-    const auto pass = [&](unit u) {
-      const weight_in_unit<T> weight(scale, u);
-      return block.filtered || shift != 0 ? detail::sum_block<true>(block, count, weight, shift)
-                                          : detail::sum_block<false>(block, count, weight, shift);
-    };
-    block_sum<T> found = pass(last);
-    const T n = weight_in_unit<T>::exponent(found.max - shift, scale);
-    unit own = last;
-    if (!last.fits(n)) {
-      own = unit::of(n);
-      if (n >= T(-unit::limit) && n <= T(unit::limit)) found = pass(last = own);
-    }
-    sum.add(begin / block_size, own, found);
+    const auto [unit, found] = detail::sum_in_own_unit(block, count, scale, shift, last);
+    sum.add(begin / block_size, unit, found);
   }
   return sum.total(scale, shift);
 }

@@ -76,13 +76,15 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
 
 namespace detail {
 
+// The tokens [from, to) alone; `from` is where a block begins.
 template <class Rows, class F>
 SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const coupled_noise& noise,
-                                        std::uint32_t position, contender last) {
+                                        std::uint32_t position, contender last, std::size_t from,
+                                        std::size_t to) {
   using V = vec<typename Rows::value_type, 16>;
   contender best;
-  for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
-    const std::size_t count = rows.size() - begin < block_size ? rows.size() - begin : block_size;
+  for (std::size_t begin = from; begin < to; begin += block_size) {
+    const std::size_t count = to - begin < block_size ? to - begin : block_size;
     const auto block = rows.open(begin, count);
     for (std::size_t k = 0; k < count; k += 64) {
       typename V::value_type w[64] = {};
@@ -123,7 +125,7 @@ template <class Rows, class F>
 SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const coupled_noise& noise,
                                 std::uint32_t position, contender last = {no_token, infinity}) {
   if constexpr (Walked<Rows>) return rows.walker().race(rows, f, noise, position, last);
-  else return detail::race_in_order(rows, f, noise, position, last);
+  else return detail::race_in_order(rows, f, noise, position, last, 0, rows.size());
 }
 // Draws a coupled draft's token from a normalised row.
 template <NormalisedRow R>
