@@ -183,6 +183,18 @@ TEMPLATE_TEST_CASE("beyond all units a row is summed relative to its largest log
   CHECK(same(got(within, 1).total, due(within, 1).total));
 }
 
+TEST_CASE("the sum of n equal logits is within 3e-7 of n") {
+  numbers random(4);
+  double worst = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const std::size_t n = 16 * (1 + random.below(64));
+    const std::vector<float> l(n, float(random.between(-40, 40)));
+    worst = std::max(worst, std::fabs(got(l, 1).total / double(n) - 1));
+  }
+  CHECK(worst < 3e-7);
+  CHECK(worst > 1e-7);
+}
+
 TEMPLATE_TEST_CASE("a token that has all the mass has exactly 1", "", float, double) {
   using T = TestType;
   numbers random(3);

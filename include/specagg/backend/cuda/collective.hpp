@@ -301,6 +301,7 @@ class collective {
     __syncthreads();
   }
 
+  // How many of the four tokens from k on exist.
   __device__ static int lanes_at(std::size_t count, std::size_t k) {
     return detail::lanes_at<Whole>(count, k);
   }

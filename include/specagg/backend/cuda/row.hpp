@@ -49,25 +49,28 @@ struct raw_row {
     if (Whole) {
       if (n > 0) return *reinterpret_cast<const detail::quad<S>*>(logits + v);
     } else if (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0) {
-      return masked(*reinterpret_cast<const detail::quad<S>*>(logits + v), v, n);
+      return without_masked(*reinterpret_cast<const detail::quad<S>*>(logits + v), v, n);
     }
     detail::quad<S> four;
     for (int i = 0; i < 4; ++i)
       four.x[i] = i < n ? logits[v + std::size_t(i)] : detail::masked_logit<S>();
-    return Whole ? four : masked(four, v, n);
+    return Whole ? four : without_masked(four, v, n);
   }
   // The same as numbers; or token v alone.
   template <class V>
   __device__ V at(std::size_t v, int n) const {
-    return four_at(v, V::lanes == 1 && n > 1 ? 1 : n).template as<V>();
+    if constexpr (V::lanes == 4) return four_at(v, n).template as<V>();
+    else return V(kept(v) ? specagg::detail::number(logits[v]) : masked);
   }
 
  private:
-  __device__ detail::quad<S> masked(detail::quad<S> four, std::size_t v, int n) const {
-    for (int i = 0; mask && i < n; ++i) {
-      const std::size_t t = v + std::size_t(i);
-      if (!(mask[t / 32] >> t % 32 & 1)) four.x[i] = detail::masked_logit<S>();
-    }
+  static constexpr float masked = -std::numeric_limits<float>::infinity();
+  __device__ bool kept(std::size_t v) const {
+    return Whole || !mask || (mask[v / 32] >> v % 32 & 1);
+  }
+  __device__ detail::quad<S> without_masked(detail::quad<S> four, std::size_t v, int n) const {
+    for (int i = 0; mask && i < n; ++i)
+      if (!kept(v + std::size_t(i))) four.x[i] = detail::masked_logit<S>();
     return four;
   }
 };
