@@ -14,7 +14,7 @@ from ._policy import policies, policy
 from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .traced import traced
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 __all__ = [
     "Audit",
     "Curve",

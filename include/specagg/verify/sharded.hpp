@@ -48,23 +48,29 @@ class vocabulary_shards {
       ok = begins_[r] <= begins_[r + 1] && begins_[r] % block_size == 0;
     return ok;
   }
+  // V, and the tokens [begin, end) of this rank.
   std::size_t vocabulary() const { return begins_.back(); }
   std::size_t begin() const { return begins_[rank_]; }
   std::size_t end() const { return begins_[rank_ + 1]; }
+  // Whether token v is one of them.
   bool owns(std::size_t v) const { return v >= begin() && v < end(); }
 
+  // The members of one_thread, and of a walker (kernel/reduce.hpp): one exchange each.
   template <class Op, class Rows, class F>
   auto reduce(const Rows& rows, const F& f) const {
     return reduce_with<Op>(rows, f, [](std::size_t, const auto&) {});
   }
+  // As one_thread's; all blocks are read.
   template <class Rows, class F, class Empty>
   double sum_of_filled(const Rows& rows, const F& f, const Empty&) const {
     return reduce<detail::add>(rows, f);
   }
+  // weigh() and can_weigh() of kernel/sample.hpp.
   template <class Rows>
   bool can_weigh(const Rows& rows, std::span<double> block_sums) const {
     return block_sums.size() >= block_count(rows.size());
   }
+  // Every rank gets the sums of all blocks.
   template <class Rows, class F>
   weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) const {
     const double total =
@@ -79,6 +85,7 @@ class vocabulary_shards {
       return token_id(from_owner(v, [&] { return double(detail::draw_in_block(w, at)); }));
     });
   }
+  // As one_thread's: two exchanges.
   template <class Rows, class F>
   std::size_t largest(const Rows& rows, const F& f) const {
     std::size_t in = 0;
@@ -104,6 +111,7 @@ class vocabulary_shards {
       return double(in);
     }));
   }
+  // race() of verify/coupled.hpp: each rank sends its best contender.
   template <class Rows, class F>
   contender race(const Rows& rows, const F& f, const coupled_noise& noise, std::uint32_t position,
                  contender last) const {
