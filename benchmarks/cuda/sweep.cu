@@ -25,8 +25,9 @@ void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... ar
 template <class S>
 void at_temperature(double temperature, const shape& s, const inputs<S, token_verifier>& in) {
   using policies = gpu::detail::same_for_all<lossless>;
-  constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
-  constexpr auto* verify = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  constexpr auto* normalise = gpu::detail::normalise_rows<true, gpu::batch<S>>;
+  constexpr auto* verify =
+      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
   const device_array of_each(std::vector<double>(s.requests, temperature));
   const auto batch = [&](std::size_t c) {
     auto b = in.batch(c);

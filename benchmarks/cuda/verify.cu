@@ -84,8 +84,9 @@ void measure(const shape& s) {
   // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple
   // of four, no mask.
   using policies = gpu::detail::same_for_all<lossless>;
-  constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
-  constexpr auto* verify_all = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  constexpr auto* normalise = gpu::detail::normalise_rows<true, gpu::batch<S>>;
+  constexpr auto* verify_all =
+      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
   const std::size_t draft_rows = s.gamma;
   const timing first = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
     CHECK_CUDA(gpu::detail::launch<normalise>(s.requests * (draft_rows + s.gamma + 1), 4,

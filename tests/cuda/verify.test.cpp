@@ -249,7 +249,7 @@ void check_greedy_tokens(std::size_t V, numbers& random) {
   b.target = row.data();
   b.temperature = zero.data();
   b.start = start.data();
-  constexpr auto* kernel = device::detail::normalise_rows<Whole, float>;
+  constexpr auto* kernel = device::detail::normalise_rows<Whole, device::batch<float>>;
   REQUIRE(device::detail::launch<kernel>(rows, 4, V, nullptr, b, std::size_t(0), false, false,
                                          facts.data()) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);

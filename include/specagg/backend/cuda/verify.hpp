@@ -11,7 +11,7 @@
 #include <atomic>
 #include <type_traits>
 
-#include <specagg/backend/cuda/row.hpp>
+#include <specagg/backend/cuda/given_row.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -69,9 +69,16 @@ struct coupled {
 
 namespace detail {
 
+// What the kernels ask of a batch<S>; and, by functions of the same names, of a batch of another
+// shape (backend/cuda/ragged.hpp). ids: room for most_drafted + 1 tokens that are not stored as
+// token_ids.
 template <class S>
-__device__ draft drafted_of(const batch<S>& b, std::size_t r) {
+__device__ draft drafted_of(const batch<S>& b, std::size_t r, token_id* /*ids*/) {
   return {{b.tokens + r * b.most, b.most}, b.start[r], b.end_of_text};
+}
+template <class S>
+__device__ double temperature_of(const batch<S>& b, std::size_t r, bool /*of_draft*/) {
+  return b.temperature ? b.temperature[r] : 1;
 }
 // The rows that request r has of a matrix of `count` rows.
 __device__ inline row_range range_of(const row_range* given, std::size_t count,
@@ -110,25 +117,34 @@ __device__ std::size_t cluster_number(const collective<Whole>& together) {
 
 // Each cluster reads one row. A request has draft_rows rows of the draft, then most + 1 rows of the
 // target.
-template <bool Whole, class S>
+template <bool Whole, class Batch>
 __global__ void __launch_bounds__(threads, 2)
-    normalise_rows(batch<S> b, std::size_t draft_rows, bool bonus_reads_draft, bool confidence,
+    normalise_rows(Batch b, std::size_t draft_rows, bool bonus_reads_draft, bool confidence,
                    row_facts* facts) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   const std::size_t rows = draft_rows + b.most + 1, i = cluster_number(together), r = i / rows,
                     j = i % rows;
   const bool is_draft = j < draft_rows;
-  const draft drafted = drafted_of(b, r);
+  token_id ids[most_drafted + 1];
+  const draft drafted = drafted_of(b, r, ids);
   const std::size_t g = drafted.size();
   const bool bonus = drafted.bonus_follows(g);
   const bool due = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
   const bool given =
       is_draft ? j < draft_range(b, r).count : j - draft_rows < target_range(b, r).count;
   if (!due || !given) return;  // the whole cluster
-  const double temperature = b.temperature ? b.temperature[r] : 1;
-  const auto row = is_draft ? draft_row<Whole>(b, r, j) : target_row<Whole>(b, r, j - draft_rows);
-  const row_facts found = facts_of(row, temperature, confidence, together);
+  const double temperature = temperature_of(b, r, is_draft);
+  using draft_type = decltype(draft_row<Whole>(b, r, j));
+  row_facts found;
+  if constexpr (std::is_same_v<draft_type, decltype(target_row<Whole>(b, r, j))>) {
+    const auto row = is_draft ? draft_row<Whole>(b, r, j) : target_row<Whole>(b, r, j - draft_rows);
+    found = facts_of(row, temperature, confidence, together);
+  } else if (is_draft) {
+    found = facts_of(draft_row<Whole>(b, r, j), temperature, confidence, together);
+  } else {
+    found = facts_of(target_row<Whole>(b, r, j - draft_rows), temperature, confidence, together);
+  }
   if (together.leads()) facts[i] = found;
 }
 
@@ -139,10 +155,25 @@ struct same_for_all {
   __device__ const Policy& operator[](std::size_t) const { return policy; }
 };
 
-template <bool Whole, class S, class Policies, class Verifier>
+// What a request's verification has found.
+struct verified {
+  verdict said;
+  const emission* emissions;
+  const draft_acceptance* acceptances;  // or null
+};
+__device__ inline void write(const outcome& out, std::size_t r, std::size_t most,
+                             const verified& f) {
+  out.verdicts[r] = f.said;
+  for (std::size_t i = 0; i < f.said.emitted; ++i)
+    out.emissions[r * (most + 1) + i] = f.emissions[i];
+  for (std::size_t i = 0; out.acceptances && i < most; ++i)
+    out.acceptances[r * most + i] = f.acceptances[i];
+}
+
+template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
 __global__ void __launch_bounds__(threads, 2)
-    verify_requests(batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows,
-                    const row_facts* facts, outcome out) {
+    verify_requests(Batch b, Policies policies, Verifier verifier, std::size_t draft_rows,
+                    const row_facts* facts, Outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   const std::size_t r = cluster_number(together);
@@ -153,27 +184,23 @@ __global__ void __launch_bounds__(threads, 2)
   const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
     return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   });
-  const std::uint64_t request = b.request ? b.request[r] : r;
-  random_streams chooser(b.seed[r], request);
+  const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
+  random_streams chooser(seed, request);
   const auto by = [&] {
-    if constexpr (requires { verifier(b.seed[r], request); }) return verifier(b.seed[r], request);
+    if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
     else return verifier;
   }();
   // Every thread has its own copy of what the verifier writes.
   emission emissions[most_drafted + 1];
   draft_acceptance acceptances[most_drafted];
   double scratch[most_drafted + 1];
-  const std::size_t wanted = out.acceptances ? b.most : 0;
-  draft drafted = drafted_of(b, r);
-  drafted.acceptances = {acceptances, wanted};
+  token_id ids[most_drafted + 1];
+  draft drafted = drafted_of(b, r, ids);
+  drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
   const verdict v =
       by.verify(drafted, q_rows, p_rows, policies[r], chooser,
                 std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
-  if (together.leads()) {
-    out.verdicts[r] = v;
-    for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.most + 1) + i] = emissions[i];
-    for (std::size_t i = 0; i < wanted; ++i) out.acceptances[r * b.most + i] = acceptances[i];
-  }
+  if (together.leads()) write(out, r, b.most, verified{v, emissions, acceptances});
 }
 
 // What the current device can do with a kernel.
@@ -291,16 +318,16 @@ bool rows_in_fours(const Batch& b, bool reads_draft) {
 }
 
 // Launches both kernels.
-template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier,
-                        const outcome& out, std::size_t draft_rows, row_facts* facts,
+template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
+cudaError_t verify_rows(const Batch& b, const Policies& policies, const Verifier& verifier,
+                        const Outcome& out, std::size_t draft_rows, row_facts* facts,
                         cudaStream_t stream) {
   using Policy = policy_of<Policies>;
-  const auto e = launch<normalise_rows<Whole, S>>(
+  const auto e = launch<normalise_rows<Whole, Batch>>(
       b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b, draft_rows,
       reads_draft<Policy>, reads_confidence<Policy>, facts);
   if (e != cudaSuccess) return e;
-  return launch<verify_requests<Whole, S, Policies, Verifier>>(
+  return launch<verify_requests<Whole, Batch, Policies, Verifier, Outcome>>(
       b.requests, 1, b.vocabulary, stream, b, policies, verifier, draft_rows,
       static_cast<const row_facts*>(facts), out);
 }
