@@ -117,7 +117,7 @@ class Nvcc:
         return ["-x", "cu", "-shared", "-Xcompiler", "-fPIC", "-std=c++20", "--expt-relaxed-constexpr", "-O2", f"-arch={arch}"]
 
     def libraries(self) -> list[str]:
-        return []
+        return [f"-L{pathlib.Path(self.compiler()).resolve().parents[1] / 'lib'}"]  # where PyPI's packages have them
 
     def finish(self, library: Any) -> None:
         """After each call. A device's work goes on in its stream."""

@@ -8,6 +8,7 @@ captured in a CUDA graph after its first call, and torch.compile takes it as the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import secrets
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Union
@@ -82,6 +83,13 @@ def _matrix(name: str, x: Tensor, counts: Sequence[int], V: int, dtypes: Sequenc
         raise _refuse(name, x, f"[{rows}, {V}] of {kinds} on {device}, the last dimension contiguous")
 
 
+def _constant(function: Any) -> Any:
+    """The function, of which torch.compile takes the result as it is."""
+    compiler = getattr(torch, "compiler", None)  # torch 2.1
+    return compiler.assume_constant_result(function) if compiler else function
+
+
+@_constant
 def _policy_text(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[str, float] | None) -> tuple[str, list[float]]:
     """What defines it in C++, and its parameters."""
     if isinstance(policy, TracedPolicy):
@@ -149,8 +157,9 @@ def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[bool
     storage = tokens.new_empty((library.specagg_storage(ctypes.byref(call)),), dtype=torch.uint8)
     call.storage, call.storage_bytes = storage.data_ptr(), storage.numel()
     numbers = (ctypes.c_double * max(len(parameters), 1))(*parameters)
-    stream = torch.cuda.current_stream(target.device).cuda_stream if target.is_cuda else 0
-    failed = library.specagg_verify(ctypes.byref(call), numbers, stream)
+    with torch.cuda.device(target.device) if target.is_cuda else contextlib.nullcontext():  # which the call sets
+        stream = torch.cuda.current_stream().cuda_stream if target.is_cuda else 0
+        failed = library.specagg_verify(ctypes.byref(call), numbers, stream)
     if failed:
         raise RuntimeError(f"specagg.cuda: {library.specagg_error(failed).decode()}")
     _how.finish(library)

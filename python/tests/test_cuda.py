@@ -2,10 +2,12 @@
 """specagg.cuda on an emulated device: the same bits as specagg.verify(), and what is refused. Tensors are the CPU's, and
 g++ compiles what nvcc would (emulated.py); with an nvcc the text is compiled for devices, too."""
 
+import functools
 import os
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -64,8 +66,8 @@ class Batch:
                               **{**dict(seed=self.seeds.astype(np.uint64), positions=self.positions,
                                         requests=self.requests.astype(np.uint64)), **more})
 
-    def there(self, draft_logits=None, ids=torch.int64, numbers=torch.int64, **more):
-        return cuda.verify(torch.from_numpy(self.ids).to(ids), self.p, draft_logits, **{**dict(
+    def there(self, draft_logits=None, ids=torch.int64, numbers=torch.int64, target=None, **more):
+        return cuda.verify(torch.from_numpy(self.ids).to(ids), self.p if target is None else target, draft_logits, **{**dict(
             cu_num_draft_tokens=torch.from_numpy(self.offsets[1:].copy()).to(numbers), max_spec_len=GAMMA,
             seeds=torch.from_numpy(self.seeds), positions=torch.from_numpy(self.positions).to(numbers),
             requests=torch.from_numpy(self.requests), log_probs=True, acceptances=True), **more})
@@ -288,13 +290,35 @@ def test_the_operator():
         cuda._operator = operator
     torch.library.opcheck(operator, seen[0], test_utils=("test_schema", "test_faketensor"))
 
-    def step(target, draft):
-        b.p = target
-        return b.there(draft).tokens + 1
+    for more in {}, dict(policy=mixed, parameters={"share": 0.1}):
+        b = Batch(seed=8, bonus=bool(more))
 
-    made = torch._dynamo.export(lambda t, d: operator(seen[0][0], [t, d, *seen[0][1][2:]], *seen[0][2:]))(b.p, b.q)
-    found = made.graph_module(b.p, b.q)
-    np.testing.assert_array_equal(found[0].numpy(), step(b.p, b.q).numpy() - 1)
+        def step(target, draft):
+            out = b.there(draft, target=target * 2, **more)
+            return out.tokens + 1, out.log_pi
+
+        for found, due in zip(torch.compile(step, backend="aot_eager", fullgraph=True)(b.p, b.q), step(b.p, b.q)):
+            np.testing.assert_array_equal(found.numpy(), due.numpy())
+
+
+@pytest.mark.skipif(not HAS_OPERATOR, reason="torch has no compile before 2")
+def test_the_program_of_the_page(monkeypatch):
+    page = (emulated.ROOT / "docs/cuda.md").read_text()
+    program = re.search(r"## From torch.*?```py\n(.*?)```", page, re.S)[1]
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    names = {"__name__": "page"}
+    exec(program, names)
+    b = Batch(rows="probabilities", seed=9)
+    numbers = [torch.from_numpy(x) for x in (b.offsets[1:].copy(), b.seeds, b.positions)]
+    metadata = types.SimpleNamespace(draft_token_ids=torch.from_numpy(b.ids), cu_num_draft_tokens=numbers[0], max_spec_len=GAMMA)
+    at = torch.full((b.B,), 0.7)
+    tokens, accepted = names["step"](metadata, b.p, b.q, at, *numbers[1:])
+    here = b.here(b.q, rows=("probabilities", "logits"), requests=None, sampling=Sampling(float(at[0])))
+    np.testing.assert_array_equal(tokens.numpy(), here.tokens)
+    np.testing.assert_array_equal(accepted.numpy(), here.accepted)
+    b = Batch(bonus=True, seed=9)
+    out = names["step_of_mine"](torch.from_numpy(b.ids), b.p, b.q, *numbers)
+    np.testing.assert_array_equal(out.tokens.numpy()[:, : GAMMA + 1], b.here(b.q, "ensemble:lambda=0.1", requests=None).tokens)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
