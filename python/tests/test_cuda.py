@@ -153,10 +153,13 @@ def test_temperatures_masks_and_ends():
     words = np.pad(words, ((0, 0), (0, (b.V + 31) // 32 * 4 - words.shape[1]))).view(np.int32)
     mask = torch.from_numpy(words.copy())
     agree(b.there(b.q, target_mask=mask, draft_mask=mask), b.here(b.q, mask=allowed))
-    ends = here.tokens[here.tokens >= 0][:2].tolist()
-    agree(b.there(b.q, policy="ensemble", end_of_text=torch.tensor(ends, dtype=torch.int32)),
-          b.here(b.q, "ensemble", end_of_text=ends))
-    agree(b.there(b.q, policy="ensemble", end_of_text=ends[0]), b.here(b.q, "ensemble", end_of_text=ends[0]))
+    plain = b.here(b.q)
+    accepted = np.flatnonzero(plain.accepted > 0)[:2]
+    ends = plain.tokens[accepted, 0].tolist()  # their drafts end after one token
+    for given, known in (torch.tensor(ends, dtype=torch.int32), ends), (ends[0], ends[0]):
+        here = b.here(b.q, end_of_text=known)
+        assert here.emitted[accepted[0]] == 1 and len(ends) == 2
+        agree(b.there(b.q, end_of_text=given), here)
 
 
 def test_one_number_for_all_and_drafts_of_one_length():
@@ -217,7 +220,9 @@ def test_refusals_name_the_argument():
     refused("^draft_logits, draft_probs: give one", draft_logits=b.q, draft_probs=b.q)
     refused("^draft_logits: with target_probs", draft_logits=b.q, target_probs=True)
     refused("^draft_logits: .*last dimension contiguous", draft_logits=b.q.T.contiguous().T)
+    refused("^draft_logits: .*last dimension contiguous", draft_logits=torch.zeros(b.N, 2 * V)[:, ::2])
     refused("^seeds: expected contiguous int32 or int64", seeds=torch.zeros(5, dtype=torch.int64))
+    refused("^seeds: expected contiguous", seeds=torch.zeros(2 * b.B, dtype=torch.int64)[::2])
     refused("^positions: .*not float32", positions=torch.zeros(6))
     refused("^positions: expected a whole number", TypeError, positions=1.5)
     refused("^temperature: expected a tensor", TypeError, temperature="hot")
