@@ -191,7 +191,8 @@ struct ragged_on_device {
         .temperature = temperature.data(),
         .draft_temperature = draft_temperature.data(),
     };
-    if constexpr (!e.no_rows) b.draft = reinterpret_cast<const Draft*>(draft.data());
+    if constexpr (!ragged_example<S, Draft, Id>::no_rows)
+      b.draft = reinterpret_cast<const Draft*>(draft.data());
     if (e.masked) b.target_mask = target_mask.data(), b.draft_mask = draft_mask.data();
     return b;
   }
