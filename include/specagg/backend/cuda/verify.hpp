@@ -11,7 +11,7 @@
 #include <atomic>
 #include <type_traits>
 
-#include <specagg/backend/cuda/row.hpp>
+#include <specagg/backend/cuda/given_row.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -69,9 +69,16 @@ struct coupled {
 
 namespace detail {
 
+// What the kernels ask of a batch<S>; and, by functions of the same names, of a batch of another
+// shape (backend/cuda/ragged.hpp). ids: room for most_drafted + 1 tokens that are not stored as
+// token_ids.
 template <class S>
-__device__ draft drafted_of(const batch<S>& b, std::size_t r) {
+__device__ draft drafted_of(const batch<S>& b, std::size_t r, token_id* /*ids*/) {
   return {{b.tokens + r * b.most, b.most}, b.start[r], b.end_of_text};
+}
+template <class S>
+__device__ double temperature_of(const batch<S>& b, std::size_t r, bool /*of_draft*/) {
+  return b.temperature ? b.temperature[r] : 1;
 }
 // The rows that request r has of a matrix of `count` rows.
 __device__ inline row_range range_of(const row_range* given, std::size_t count,
@@ -108,30 +115,30 @@ __device__ std::size_t cluster_number(const collective<Whole>& together) {
   return blockIdx.x / together.size();
 }
 
-// A row of a request, or why it is not read: it is missing or not due.
-template <class S, bool Whole>
-struct row_to_read {
-  status why = status::missing_row;
-  raw_row<S, Whole> row = {};
-  double temperature = 1;
-};
 // The rows that requests with drafts need: draft_rows of the draft, then most + 1 of the target.
-template <class S, bool Whole>
+template <class Batch, bool Whole>
 struct rows_of_drafts {
-  batch<S> b;
+  Batch b;
   std::size_t draft_rows;
   bool bonus_reads_draft;
 
   SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
-  __device__ row_to_read<S, Whole> operator()(std::size_t r, std::size_t j) const {
-    const draft drafted = drafted_of(b, r);
+  // f(row j of request r, its temperature), unless it is missing or not due.
+  template <class F>
+  __device__ void read(std::size_t r, std::size_t j, const F& f) const {
+    token_id ids[most_drafted + 1];
+    const draft drafted = drafted_of(b, r, ids);
     const std::size_t g = drafted.size();
     const bool bonus = drafted.bonus_follows(g), is_draft = j < draft_rows;
     const std::size_t n = is_draft ? j : j - draft_rows;
     const bool due = n < g + (bonus && (!is_draft || bonus_reads_draft));
-    if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return {};
-    return {status::ok, is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
-            b.temperature ? b.temperature[r] : 1};
+    if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return;
+    const double temperature = temperature_of(b, r, is_draft);
+    using of_draft = decltype(draft_row<Whole>(b, r, n));
+    if constexpr (std::is_same_v<of_draft, decltype(target_row<Whole>(b, r, n))>)
+      f(is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n), temperature);
+    else if (is_draft) f(draft_row<Whole>(b, r, n), temperature);
+    else f(target_row<Whole>(b, r, n), temperature);
   }
 };
 
@@ -154,7 +161,7 @@ __device__ inline void wait_for_last_kernel() {
 }
 
 // A thread block reads 16 blocks of one row, 16 threads each. No thread waits for another block.
-template <class S, bool Whole, class Rows>
+template <class Rows>
 __global__ void __launch_bounds__(threads, 2)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
@@ -163,17 +170,9 @@ __global__ void __launch_bounds__(threads, 2)
                     i = blockIdx.x / parts, r = i / rows.of_request(), j = i % rows.of_request(),
                     b = blockIdx.x % parts * groups + threadIdx.x / 16;
   if (b >= blocks) return;
-  const row_to_read<S, Whole> read = rows(r, j);
-  const row_scales scales(read.temperature);
-  if (read.why != status::ok || !scales.valid) return;
-  block_sum<float>* out = sums_of(rows, r, j, sums) + b;
-  const block_in_registers<S> block(read.row, b);
-  const float largest = block.largest();
-  const auto sum = block.sum(largest, scales.sampled, 0);
-  if (threadIdx.x % 16 == 0) *out = sum;
-  if (!confidence || scales.sampled == scales.confidence) return;
-  const auto at_1 = block.sum(largest, scales.confidence, 0);
-  if (threadIdx.x % 16 == 0) out[blocks] = at_1;
+  rows.read(r, j, [&](const auto& row, double temperature) {
+    sum_block_of(row, b, temperature, confidence, sums_of(rows, r, j, sums) + b);
+  });
 }
 // The facts of all rows of request r, which the threads share. A warp finds those of one row.
 template <class Rows, bool Whole>
@@ -181,11 +180,11 @@ __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, blo
                            row_facts* facts, const collective<Whole>& together) {
   wait_for_last_kernel();
   for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
-    const auto read = rows(r, j);
     row_facts found{};
-    found.why = read.why;
-    if (read.why == status::ok)
-      found = facts_of(read.row, read.temperature, confidence, sums_of(rows, r, j, sums));
+    found.why = status::missing_row;  // a law may ask for a row that is not due
+    rows.read(r, j, [&](const auto& row, double temperature) {
+      found = facts_of(row, temperature, confidence, sums_of(rows, r, j, sums));
+    });
     if (threadIdx.x % 32 == 0) together.publish(facts, j, found);
   }
   together.synchronise();
@@ -198,18 +197,33 @@ struct same_for_all {
   __device__ const Policy& operator[](std::size_t) const { return policy; }
 };
 
+// What a request's verification has found.
+struct verified {
+  verdict said;
+  const emission* emissions;
+  const draft_acceptance* acceptances;  // or null
+};
+__device__ inline void write(const outcome& out, std::size_t r, std::size_t most,
+                             const verified& f) {
+  out.verdicts[r] = f.said;
+  for (std::size_t i = 0; i < f.said.emitted; ++i)
+    out.emissions[r * (most + 1) + i] = f.emissions[i];
+  for (std::size_t i = 0; out.acceptances && i < most; ++i)
+    out.acceptances[r * most + i] = f.acceptances[i];
+}
+
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
-template <bool Whole, class S, class Policies, class Verifier>
+template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
 __global__ void __launch_bounds__(threads, 2)
-    verify_requests(rows_of_drafts<S, Whole> rows, Policies policies, Verifier verifier,
-                    block_sum<float>* sums, outcome out) {
+    verify_requests(rows_of_drafts<Batch, Whole> rows, Policies policies, Verifier verifier,
+                    block_sum<float>* sums, Outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   alignas(16) __shared__ unsigned char fact_memory[sizeof(row_facts) * (2 * most_drafted + 2)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   auto* facts = reinterpret_cast<row_facts*>(fact_memory);
-  const batch<S>& b = rows.b;
+  const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
   find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
@@ -218,27 +232,23 @@ __global__ void __launch_bounds__(threads, 2)
   const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
     return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   });
-  const std::uint64_t request = b.request ? b.request[r] : r;
-  random_streams chooser(b.seed[r], request);
+  const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
+  random_streams chooser(seed, request);
   const auto by = [&] {
-    if constexpr (requires { verifier(b.seed[r], request); }) return verifier(b.seed[r], request);
+    if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
     else return verifier;
   }();
   // Every thread has its own copy of what the verifier writes.
   emission emissions[most_drafted + 1];
   draft_acceptance acceptances[most_drafted];
   double scratch[most_drafted + 1];
-  const std::size_t wanted = out.acceptances ? b.most : 0;
-  draft drafted = drafted_of(b, r);
-  drafted.acceptances = {acceptances, wanted};
+  token_id ids[most_drafted + 1];
+  draft drafted = drafted_of(b, r, ids);
+  drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
   const verdict v =
       by.verify(drafted, q_rows, p_rows, policies[r], chooser,
                 std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
-  if (together.leads()) {
-    out.verdicts[r] = v;
-    for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.most + 1) + i] = emissions[i];
-    for (std::size_t i = 0; i < wanted; ++i) out.acceptances[r * b.most + i] = acceptances[i];
-  }
+  if (together.leads()) write(out, r, b.most, verified{v, emissions, acceptances});
 }
 
 // What the current device can do with a kernel.
@@ -304,7 +314,7 @@ cudaError_t limits_of(kernel_limits& limits) {
 }
 
 // Launches the kernel that reads all rows of a batch.
-template <class S, bool Whole, class Rows>
+template <class Rows>
 cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sums,
                         cudaStream_t stream) {
   cudaLaunchConfig_t config{};
@@ -312,7 +322,7 @@ cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sum
                                  ((block_count(rows.b.vocabulary) + groups - 1) / groups)));
   config.blockDim = dim3(threads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, sum_rows<S, Whole, Rows>, rows, confidence, sums);
+  return cudaLaunchKernelEx(&config, sum_rows<Rows>, rows, confidence, sums);
 }
 // Launches the kernel that judges them, on `requests` clusters. A cluster has more than one thread
 // block if that does not fill the device; never more than there is work for, or than the device can
@@ -373,14 +383,27 @@ bool rows_in_fours(const Batch& b, bool reads_draft) {
 }
 
 // Launches both kernels.
-template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t verify_rows(const rows_of_drafts<S, Whole>& rows, const Policies& policies,
-                        const Verifier& verifier, const outcome& out, block_sum<float>* sums,
+template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
+cudaError_t verify_rows(const rows_of_drafts<Batch, Whole>& rows, const Policies& policies,
+                        const Verifier& verifier, const Outcome& out, block_sum<float>* sums,
                         cudaStream_t stream) {
-  const auto e = launch_sums<S, Whole>(rows, reads_confidence<policy_of<Policies>>, sums, stream);
+  const auto e = launch_sums(rows, reads_confidence<policy_of<Policies>>, sums, stream);
   if (e != cudaSuccess) return e;
-  return launch_verifier<verify_requests<Whole, S, Policies, Verifier>>(
+  return launch_verifier<verify_requests<Whole, Batch, Policies, Verifier, Outcome>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, out);
+}
+// The same for a batch: with rows in fours or not.
+template <class Batch, class Policies, class Verifier, class Outcome>
+cudaError_t verify_batch(const Batch& b, bool whole, std::size_t draft_rows,
+                         const Policies& policies, const Verifier& verifier, const Outcome& out,
+                         void* storage, cudaStream_t stream) {
+  constexpr bool bonus_reads_draft = reads_draft<policy_of<Policies>>;
+  auto* sums = static_cast<block_sum<float>*>(storage);
+  const auto run = [&](const auto& rows) {
+    return verify_rows(rows, policies, verifier, out, sums, stream);
+  };
+  return whole ? run(rows_of_drafts<Batch, true>{b, draft_rows, bonus_reads_draft})
+               : run(rows_of_drafts<Batch, false>{b, draft_rows, bonus_reads_draft});
 }
 
 // Bytes for the sums of the blocks of `rows` rows.
@@ -435,12 +458,7 @@ template <class S, class Policies, class Verifier>
     const bool whole = detail::rows_in_fours(b, reads);
     // the bonus reads one more
     const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    auto* sums = static_cast<block_sum<float>*>(storage);
-    const auto run = [&](const auto& rows) {
-      return detail::verify_rows(rows, policies, verifier, out, sums, stream);
-    };
-    return whole ? run(detail::rows_of_drafts<S, true>{b, draft_rows, reads_draft<Policy>})
-                 : run(detail::rows_of_drafts<S, false>{b, draft_rows, reads_draft<Policy>});
+    return detail::verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
   }
 }
 

@@ -26,7 +26,7 @@ concept short_lived = requires(R& r) { std::begin(r); } && !Lasting<R>;
 // Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they
 // are valid.
 template <class T>
-status normaliser(double sum, bool negative, T& scale) {
+SPECAGG_FUNCTION status normaliser(double sum, bool negative, T& scale) {
   if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative)
     return status::invalid_row;
   if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance)

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification of a ragged batch (backend/cuda/ragged.hpp) as a C function, for callers in other
+// languages: one struct of pointers and 64-bit numbers, whatever the types of the rows. Python's
+// specagg.cuda compiles such a function for each policy, verifier and type:
+//
+//   extern "C" int verify(const specagg::cuda::ragged_call* call, void* stream) {
+//     return specagg::cuda::verify_call<specagg::bf16, specagg::bf16>(
+//         *call, specagg::lossless{}, specagg::token_verifier{}, stream);
+//   }
+#pragma once
+#include <specagg/backend/cuda/ragged.hpp>
+
+namespace specagg::cuda_call {
+
+// An array in device memory whose elements have 4 or 8 bytes; or null.
+struct array {
+  void* at;
+  std::int64_t element_bytes;
+};
+
+// What ragged_batch and ragged_outcome say, member by member. Numbers that are no sizes are 0 or 1.
+struct ragged {
+  std::int64_t requests, vocabulary, most, drafted;
+  std::int64_t target_stride, draft_stride, draft_bonus;
+  const void *target, *draft;
+  array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
+  const void *target_mask, *draft_mask;
+  const std::int32_t* end_of_text;  // end_count of them
+  std::int64_t end_count;
+  array out_tokens;
+  std::int32_t *accepted, *emitted, *statuses;
+  float *log_pi, *log_p;
+  double* acceptances;  // [B][most][2]
+  void* storage;
+  std::int64_t storage_bytes;
+  std::int64_t device;  // the ordinal of the device that all of it is on
+};
+
+}  // namespace specagg::cuda_call
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// The struct that such a function takes: plain data, the same in every translation unit.
+using ragged_call = cuda_call::ragged;
+
+namespace detail {
+inline integers integers_of(const cuda_call::array& x) {
+  return x.element_bytes == 8 ? integers(static_cast<const std::int64_t*>(x.at))
+                              : integers(static_cast<const std::int32_t*>(x.at));
+}
+inline reals reals_of(const cuda_call::array& x) {
+  return x.element_bytes == 8 ? reals(static_cast<const double*>(x.at))
+                              : reals(static_cast<const float*>(x.at));
+}
+template <class S, class Draft>
+ragged_batch<S, Draft> batch_of(const ragged_call& c) {
+  ragged_batch<S, Draft> b;
+  b.requests = std::size_t(c.requests);
+  b.vocabulary = std::size_t(c.vocabulary);
+  b.most = std::size_t(c.most);
+  b.drafted = std::size_t(c.drafted);
+  b.tokens = integers_of(c.tokens);
+  b.cu_num_draft_tokens = integers_of(c.cu_num_draft_tokens);
+  b.target = static_cast<const S*>(c.target);
+  b.draft = static_cast<const Draft*>(c.draft);
+  b.draft_bonus = c.draft_bonus != 0;
+  b.target_stride = std::size_t(c.target_stride);
+  b.draft_stride = std::size_t(c.draft_stride);
+  b.start = integers_of(c.start);
+  b.seed = integers_of(c.seed);
+  b.request = integers_of(c.request);
+  b.temperature = reals_of(c.temperature);
+  b.draft_temperature = reals_of(c.draft_temperature);
+  b.target_mask = static_cast<const std::uint32_t*>(c.target_mask);
+  b.draft_mask = static_cast<const std::uint32_t*>(c.draft_mask);
+  b.end_of_text = std::span<const token_id>(c.end_of_text, std::size_t(c.end_count));
+  return b;
+}
+inline ragged_outcome outcome_of(const ragged_call& c) {
+  ragged_outcome out;
+  out.tokens = c.out_tokens.element_bytes == 8
+                   ? written_ids(static_cast<std::int64_t*>(c.out_tokens.at))
+                   : written_ids(static_cast<std::int32_t*>(c.out_tokens.at));
+  out.accepted = c.accepted;
+  out.emitted = c.emitted;
+  out.statuses = c.statuses;
+  out.log_pi = c.log_pi;
+  out.log_p = c.log_p;
+  static_assert(sizeof(draft_acceptance) == 2 * sizeof(double));
+  out.acceptances = reinterpret_cast<draft_acceptance*>(c.acceptances);
+  return out;
+}
+
+}  // namespace detail
+
+// verify() of it, on the device that the call names, in `stream`, a cudaStream_t. The status is a
+// cudaError_t.
+template <class S, class Draft, class Policy, class Verifier>
+int verify_call(const ragged_call& c, const Policy& policy, const Verifier& verifier,
+                void* stream) {
+  if (const auto e = cudaSetDevice(int(c.device)); e != cudaSuccess) return e;
+  return verify(detail::batch_of<S, Draft>(c), policy, verifier, detail::outcome_of(c), c.storage,
+                std::size_t(c.storage_bytes), static_cast<cudaStream_t>(stream));
+}
+// The bytes of storage that this call needs.
+template <class S, class Draft>
+std::int64_t storage_of_call(const ragged_call& c) {
+  return std::int64_t(verify_storage(detail::batch_of<S, Draft>(c)));
+}
+
+}  // namespace cuda
+SPECAGG_END

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification of a batch as engines hold it: the drafted tokens of all requests one after the
+// other, counted by cu_num_draft_tokens, ids of 32 or 64 bits, temperatures as floats; and arrays
+// of numbers as the result. The kernels, tokens, statuses and bits are those of
+// backend/cuda/verify.hpp.
+#pragma once
+#include <specagg/backend/cuda/verify.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// Whole numbers in device memory, of 32 or 64 bits; or null.
+class integers {
+ public:
+  constexpr integers() = default;
+  template <std::integral I>
+    requires(sizeof(I) == 4 || sizeof(I) == 8)
+  constexpr integers(const I* x) : at_(x), wide_(sizeof(I) == 8) {}
+  constexpr explicit operator bool() const { return at_ != nullptr; }
+  __device__ std::int64_t operator[](std::size_t i) const {
+    return wide_ ? static_cast<const std::int64_t*>(at_)[i]
+                 : static_cast<const std::int32_t*>(at_)[i];
+  }
+
+ private:
+  const void* at_ = nullptr;
+  bool wide_ = false;
+};
+// Floats or doubles in device memory; or null.
+class reals {
+ public:
+  constexpr reals() = default;
+  constexpr reals(const float* x) : at_(x) {}
+  constexpr reals(const double* x) : at_(x), wide_(true) {}
+  constexpr explicit operator bool() const { return at_ != nullptr; }
+  __device__ double operator[](std::size_t i) const {
+    return wide_ ? static_cast<const double*>(at_)[i] : double(static_cast<const float*>(at_)[i]);
+  }
+
+ private:
+  const void* at_ = nullptr;
+  bool wide_ = false;
+};
+// Where ids are written, as int32 or int64.
+class written_ids {
+ public:
+  constexpr written_ids() = default;
+  constexpr written_ids(std::int32_t* x) : at_(x) {}
+  constexpr written_ids(std::int64_t* x) : at_(x), wide_(true) {}
+  constexpr explicit operator bool() const { return at_ != nullptr; }
+  __device__ void set(std::size_t i, token_id x) const {
+    if (wide_) static_cast<std::int64_t*>(at_)[i] = x;
+    else static_cast<std::int32_t*>(at_)[i] = x;
+  }
+
+ private:
+  void* at_ = nullptr;
+  bool wide_ = false;
+};
+
+// A batch in device memory: B = requests, N drafted tokens in all. "or null [x]": null stands for
+// x. S and Draft say what the rows are: logits (float, f16, bf16), `probability`, or, of the draft,
+// one_hot. Request r has the tokens c .. c + g - 1, the target's rows c + r .. c + r + g (one after
+// its last token), and the draft's rows c .. c + g - 1, where c = cu_num_draft_tokens[r - 1] and
+// c + g = cu_num_draft_tokens[r]. A draft ends early at no_token; its rows stay where they are.
+template <class S, class Draft = S>
+struct ragged_batch {
+  std::size_t requests = 0, vocabulary = 0;  // vocabulary <= most_vocabulary
+  // No request has more drafted tokens (else its status is invalid_parameter); <= most_drafted.
+  std::size_t most = 0;
+  std::size_t drafted = 0;            // N
+  integers tokens = {};               // [N]
+  integers cu_num_draft_tokens = {};  // [B], or null [(r + 1) most]; N = B most then
+  const S* target = nullptr;          // N + B rows
+  const Draft* draft = nullptr;       // N rows; or N + B, placed as the target's, with draft_bonus
+  bool draft_bonus = false;           // needed by policies that read the draft; else missing_row
+  std::size_t target_stride = 0, draft_stride = 0;  // elements from row to row, >= vocabulary
+  integers start = {};                              // [B] the position of the first drafted token
+  integers seed = {}, request = {};                 // [B] of random_streams; request: or null [r]
+  reals temperature = {};        // [B] of logits; 0: the largest logit; or null [1]
+  reals draft_temperature = {};  // [B] or null [temperature]
+  // Of rows of logits: (vocabulary + 31) / 32 words per row, bit 1: allowed; or null [all]. A
+  // one_hot draft has a mask for each token.
+  const std::uint32_t *target_mask = nullptr, *draft_mask = nullptr;
+  end_tokens end_of_text = {};  // if there are several: in device memory
+};
+// The output, in device memory. All elements are written. It must not overlap with the input.
+struct ragged_outcome {
+  written_ids tokens = {};           // [B][most + 1] the emitted tokens, then -1
+  std::int32_t* accepted = nullptr;  // [B] how many drafted tokens were accepted
+  std::int32_t* emitted = nullptr;   // [B] or null: how many tokens there are
+  std::int32_t* statuses = nullptr;  // [B] or null: enum status, why no further token was emitted
+  // [B][most + 1] or null: log-probabilities of the emitted tokens under pi and p, then NaN
+  float *log_pi = nullptr, *log_p = nullptr;
+  // [B][most], or null: saves a pass over both rows
+  draft_acceptance* acceptances = nullptr;
+};
+
+namespace detail {
+
+// What the kernels take.
+template <class S, class Draft>
+struct ragged : ragged_batch<S, Draft> {};
+
+// The drafted tokens of request r among all. Counts that are no counts give no tokens.
+template <class S, class Draft>
+__device__ row_range tokens_of(const ragged<S, Draft>& b, std::size_t r) {
+  const auto count_to = [&](std::size_t i) {
+    const std::int64_t n =
+        b.cu_num_draft_tokens ? b.cu_num_draft_tokens[i] : std::int64_t((i + 1) * b.most);
+    return n < 0 ? 0 : n < std::int64_t(b.drafted) ? std::size_t(n) : b.drafted;
+  };
+  const std::size_t first = r == 0 ? 0 : count_to(r - 1), end = count_to(r);
+  return {std::uint32_t(first), end > first ? std::uint32_t(end - first) : 0};
+}
+template <class S, class Draft>
+__device__ row_range target_range(const ragged<S, Draft>& b, std::size_t r) {
+  const row_range of = tokens_of(b, r);
+  return {of.first + std::uint32_t(r), of.count + 1};
+}
+template <class S, class Draft>
+__device__ row_range draft_range(const ragged<S, Draft>& b, std::size_t r) {
+  return b.draft_bonus ? target_range(b, r) : tokens_of(b, r);
+}
+// One more than `most` are too many for the verifier, which says so.
+template <class S, class Draft>
+__device__ draft drafted_of(const ragged<S, Draft>& b, std::size_t r, token_id* ids) {
+  const row_range of = tokens_of(b, r);
+  const std::size_t n = of.count <= b.most ? of.count : b.most + 1;
+  for (std::size_t j = 0; j < n; ++j) {
+    const std::int64_t x = b.tokens[of.first + j];
+    constexpr token_id largest = std::numeric_limits<token_id>::max();
+    ids[j] = x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
+  }
+  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text};
+}
+template <class S, class Draft>
+__device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool of_draft) {
+  if (of_draft && b.draft_temperature) return b.draft_temperature[r];
+  return b.temperature ? b.temperature[r] : 1;
+}
+// Row i of a matrix.
+template <bool Whole, class S>
+__device__ raw_row<S, Whole> ragged_row(const S* rows, std::size_t stride,
+                                        const std::uint32_t* mask, std::size_t i,
+                                        std::size_t vocabulary) {
+  if constexpr (std::is_same_v<S, probability>)
+    return {{reinterpret_cast<const float*>(rows + i * stride), nullptr, vocabulary}};
+  else return {rows + i * stride, mask ? mask + i * ((vocabulary + 31) / 32) : nullptr, vocabulary};
+}
+template <bool Whole, class S, class Draft>
+__device__ auto target_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
+  return ragged_row<Whole>(b.target, b.target_stride, b.target_mask, target_range(b, r).first + j,
+                           b.vocabulary);
+}
+template <bool Whole, class S, class Draft>
+__device__ auto draft_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
+  const std::size_t i = draft_range(b, r).first + j;
+  if constexpr (std::is_same_v<Draft, one_hot>) {
+    const std::int64_t t = b.tokens[i];
+    const bool known = t >= 0 && t < std::int64_t(b.vocabulary);
+    const auto allowed = [&] {
+      const std::size_t word = i * ((b.vocabulary + 31) / 32) + std::size_t(t) / 32;
+      return Whole || !b.draft_mask || (b.draft_mask[word] >> t % 32 & 1);
+    };
+    return raw_row<one_hot, Whole>{known && allowed() ? token_id(t) : no_token, b.vocabulary};
+  } else {
+    return ragged_row<Whole>(b.draft, b.draft_stride, b.draft_mask, i, b.vocabulary);
+  }
+}
+
+__device__ inline void write(const ragged_outcome& out, std::size_t r, std::size_t most,
+                             const verified& f) {
+  out.accepted[r] = std::int32_t(f.said.accepted);
+  if (out.emitted) out.emitted[r] = std::int32_t(f.said.emitted);
+  if (out.statuses) out.statuses[r] = std::int32_t(f.said.why);
+  for (std::size_t i = 0; i <= most; ++i) {
+    const std::size_t at = r * (most + 1) + i;
+    const bool there = i < f.said.emitted;
+    constexpr float none = std::numeric_limits<float>::quiet_NaN();
+    out.tokens.set(at, there ? f.emissions[i].token : no_token);
+    if (out.log_pi) out.log_pi[at] = there ? float(f.emissions[i].log_pi) : none;
+    if (out.log_p) out.log_p[at] = there ? float(f.emissions[i].log_p) : none;
+  }
+  for (std::size_t i = 0; out.acceptances && i < most; ++i)
+    out.acceptances[r * most + i] = f.acceptances[i];
+}
+
+// As can_launch() of a batch<S>.
+template <class S, class Draft>
+bool can_launch(const ragged<S, Draft>& b, const ragged_outcome& out, bool reads_draft) {
+  constexpr bool no_rows = std::is_same_v<Draft, one_hot>;
+  const bool counted = b.cu_num_draft_tokens || b.drafted == b.requests * b.most;
+  const bool no_mask = (!std::is_same_v<S, probability> || !b.target_mask) &&
+                       (!std::is_same_v<Draft, probability> || !b.draft_mask);
+  // a grid has fewer than 2^31 thread blocks
+  return b.requests <= (std::size_t(1) << 24) / (2 * most_drafted + 2) && b.most <= most_drafted &&
+         b.drafted <= b.requests * b.most && counted && no_mask && b.vocabulary > 0 &&
+         b.vocabulary <= most_vocabulary && b.target && b.target_stride >= b.vocabulary &&
+         (b.drafted == 0 || b.tokens) && (!no_rows || !b.draft_bonus) &&
+         (!reads_draft || no_rows || (b.draft && b.draft_stride >= b.vocabulary)) && b.start &&
+         b.seed && out.tokens && out.accepted;
+}
+
+}  // namespace detail
+
+// Bytes of device memory that verify() needs: 32 for each block of 1024 logits. It must be aligned
+// to 16. Any batch that is not larger needs no more.
+template <class S, class Draft>
+[[nodiscard]] std::size_t verify_storage(const ragged_batch<S, Draft>& b) {
+  return detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
+}
+
+// As verify() of a batch<S>: two launches on `stream`, no synchronisation, no allocation; can be
+// captured in a graph. cudaErrorInvalidValue also for more drafted tokens than requests * most, and
+// for a mask of rows that are no logits.
+template <class S, class Draft, class Policies, class Verifier>
+[[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& given, const Policies& policies,
+                                 const Verifier& verifier, const ragged_outcome& out, void* storage,
+                                 std::size_t storage_bytes, cudaStream_t stream) {
+  if constexpr (!requires { policies[0]; }) {
+    return verify(given, detail::same_for_all<Policies>{policies}, verifier, out, storage,
+                  storage_bytes, stream);
+  } else {
+    using Policy = detail::policy_of<Policies>;
+    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
+                  "specagg: one policy for all requests, or a device pointer to one for each");
+    constexpr bool no_rows = std::is_same_v<Draft, one_hot>;
+    const bool reads =
+        (given.drafted > 0 || (reads_draft<Policy> && given.draft_bonus)) &&
+        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
+    if constexpr (std::is_pointer_v<Policies>)
+      if (!policies) return cudaErrorInvalidValue;
+    if (given.requests == 0) return cudaSuccess;
+    const detail::ragged<S, Draft> b{given};
+    if (!detail::can_launch(b, out, reads) || !storage ||
+        reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 ||
+        storage_bytes < verify_storage(given))
+      return cudaErrorInvalidValue;
+    const bool whole = detail::rows_in_fours(b, reads && !no_rows);
+    const std::size_t draft_rows = reads && !no_rows ? b.most + reads_draft<Policy> : 0;
+    return detail::verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
+  }
+}
+
+}  // namespace cuda
+SPECAGG_END
