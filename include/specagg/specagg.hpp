@@ -60,7 +60,6 @@
 #include <specagg/verify/block.hpp>
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
-#include <specagg/verify/sharded.hpp>
 #include <specagg/verify/unanimous.hpp>
 #include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>

@@ -295,10 +295,10 @@ class sharded_row {
  private:
   softmax_block<S> part(std::size_t begin, std::size_t count, const softmax_factors<T>& factors,
                         const cutoff<T>& cut) const {
-    softmax_block<S> block(own_, 0, count, factors, cut);
-    if (together_->owns(begin)) block.logits = own_ + (begin - together_->begin());
-    block.last = cut.last < begin ? T(-1) : T(std::min(cut.last - begin, count));
-    return block;
+    softmax_block<S> logits(own_, 0, count, factors, cut);
+    if (together_->owns(begin)) logits.logits = own_ + (begin - together_->begin());
+    logits.last = cut.last < begin ? T(-1) : T(std::min(cut.last - begin, count));
+    return logits;
   }
   double own_logit(std::size_t v) const {
     return double(detail::number(own_[v - together_->begin()]));
@@ -325,8 +325,8 @@ class sharded_row {
     const double logit = together_->blocks(
         2, v, expected && together_->owns(v) ? own_logit(v) : 0,
         [&](std::size_t begin, std::size_t count, double* out) {
-          const auto block = part(begin, count, {}, {});
-          const auto found = detail::sum_in_own_unit(block, count, scale, shift, last).second;
+          const auto found =
+              detail::sum_in_own_unit(part(begin, count, {}, {}), count, scale, shift, last).second;
           out[0] = double(found.max);
           out[1] = found.sum;
         },

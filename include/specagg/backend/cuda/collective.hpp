@@ -30,7 +30,7 @@ inline constexpr std::size_t most_drafted = 16;
 
 namespace detail {
 
-using specagg::detail::find_place;
+using specagg::detail::place;
 using specagg::detail::reducer;
 static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
@@ -118,6 +118,26 @@ __device__ auto across_group(V a) {
   a = R::apply(a, other(a, 2));
   a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
   return R::across(a);
+}
+
+// As find_place() of kernel/sample.hpp. Eight entries are loaded before the first is looked at.
+template <class Entry>
+__device__ place find_place(std::size_t n, double rest, const Entry& entry) {
+  constexpr std::size_t ahead = 8;
+  place last{n, rest};
+  for (std::size_t first = 0; first < n; first += ahead) {
+    double x[ahead];
+#pragma unroll
+    for (std::size_t i = 0; i < ahead; ++i) x[i] = first + i < n ? entry(first + i) : 0;
+#pragma unroll
+    for (std::size_t i = 0; i < ahead; ++i) {
+      if (!(x[i] > 0)) continue;
+      last = {first + i, rest};
+      if (rest < x[i]) return last;
+      rest = (vec<double, 1>(rest) - vec<double, 1>(x[i])).v;
+    }
+  }
+  return last;
 }
 
 // How many of the four tokens from k on exist.
