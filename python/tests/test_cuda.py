@@ -21,6 +21,9 @@ from specagg.traced import traced, where  # noqa: E402
 
 HAS_OPERATOR = hasattr(torch.library, "custom_op")
 GAMMA = 3
+# Each compiles kernels of its own, some 20 s.
+also = functools.partial(pytest.param, marks=pytest.mark.skipif(
+    os.environ.get("CI") is not None, reason="takes too long where CI is set"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,7 +87,7 @@ def agree(there, here, acceptances=False):
             np.testing.assert_array_equal(there.acceptances.numpy()[..., i][~np.isnan(due)], due[~np.isnan(due)], err_msg=name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, also(torch.float16), torch.bfloat16])
 def test_types_of_logits(dtype):
     b = Batch(dtype=dtype)
     here = b.here(b.q, acceptances=True)
@@ -107,13 +110,13 @@ def test_probabilities_and_drafts_without_rows():
     agree(b.there(draft_probs=b.q, target_probs=True), b.here(b.q, rows="probabilities"))
 
 
-@pytest.mark.parametrize("verifier", ["block", "match", "coupled"])
+@pytest.mark.parametrize("verifier", [also("block"), also("match"), "coupled"])
 def test_verifiers(verifier):
     b = Batch(seed=1)
     agree(b.there(b.q, verifier=verifier), b.here(b.q, verifier=verifier))
 
 
-@pytest.mark.parametrize("policy", ["token-v3:alpha=0.3", "bild:alpha=20,greedy=true", "lenient:alpha=0.4"])
+@pytest.mark.parametrize("policy", ["token-v3:alpha=0.3", also("bild:alpha=20,greedy=true"), also("lenient:alpha=0.4")])
 def test_policies_of_the_catalogue(policy):
     b = Batch(bonus=True, seed=2)
     here = b.here(b.q, policy)
@@ -326,7 +329,7 @@ def test_the_program_of_the_page(monkeypatch):
     np.testing.assert_array_equal(out.tokens.numpy()[:, : GAMMA + 1], b.here(b.q, "ensemble:lambda=0.1", requests=None).tokens)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", [also("sm_80"), also("sm_90")])
 def test_nvcc_compiles_the_text(arch, tmp_path, monkeypatch):
     how = _nvcc.Nvcc()
     try:

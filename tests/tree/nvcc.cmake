@@ -25,7 +25,6 @@ function(specagg_nvcc_understands source)  # and flags
 endfunction()
 specagg_tier(more)
 specagg_nvcc_understands(tests/cuda/llama.test.cpp)  # the CPU backend
-specagg_nvcc_understands(tests/cuda/ragged.test.cpp)
 specagg_nvcc_understands(tests/cuda/verify.match.test.cpp -DPART=1)  # policies of the catalogue
 if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another name
   file(CONFIGURE OUTPUT ${tree}/isa/name.cu
@@ -35,6 +34,7 @@ if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another n
     PASS_REGULAR_EXPRESSION "name: \"scalar_cuda\"")
 endif()
 specagg_tier(slow)
+specagg_nvcc_understands(tests/cuda/ragged.test.cpp)
 if(SPECAGG_nvcc)
   foreach(verifier IN ITEMS token block match coupled)
     foreach(part RANGE 5)
