@@ -195,6 +195,21 @@ TEST_CASE("the sum of n equal logits is within 3e-7 of n") {
   CHECK(worst > 1e-7);
 }
 
+TEMPLATE_TEST_CASE("at the highest temperatures -inf has no weight beside the lowest number", "",
+                   float, double) {
+  using T = TestType;
+  constexpr T least = std::numeric_limits<T>::lowest();
+  for (const double temperature :
+       {1., double(-least) / 1e8, double(-least) / 1e6, double(-least) / 2e3}) {
+    const double exact = std::exp(double(least) / temperature);
+    std::vector<T> l{least, masked<T>, least};
+    CHECK(got(l, temperature).total == 2);
+    l.assign(2 * block_size, T(0));
+    for (std::size_t v = block_size; v < l.size(); ++v) l[v] = v % 2 ? least : masked<T>;
+    CHECK(got(l, temperature).total == Approx(1024 + 512 * exact).epsilon(1e-6));
+  }
+}
+
 TEMPLATE_TEST_CASE("a token that has all the mass has exactly 1", "", float, double) {
   using T = TestType;
   numbers random(3);

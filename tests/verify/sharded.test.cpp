@@ -34,7 +34,7 @@ struct shared_by_threads {
 struct thread_exchange {
   shared_by_threads& shared;
   std::size_t rank;
-  void operator()(std::span<const double> own, std::span<double> all) {
+  bool operator()(std::span<const double> own, std::span<double> all) {
     if (rank == 0) {
       ++shared.calls;
       shared.bytes += own.size_bytes();
@@ -43,6 +43,7 @@ struct thread_exchange {
     shared.barrier.arrive_and_wait();
     std::copy_n(shared.all.begin(), all.size(), all.begin());
     shared.barrier.arrive_and_wait();
+    return true;
   }
 };
 
@@ -94,14 +95,14 @@ result verified(const step& s, const Verifier& verifier, const Policy& policy, c
 }
 template <class Verifier, class Policy>
 result by_rank(const step& s, const Verifier& verifier, const Policy& policy, auto& exchange,
-               std::span<const std::size_t> begins, std::size_t rank) {
+               std::span<const std::size_t> begins, std::size_t rank, bool* failed = nullptr) {
   using E = std::remove_reference_t<decltype(exchange)>;
   std::vector<double> memory(vocabulary_shards<E>::memory_of(begins));
   const vocabulary_shards<E> together(exchange, begins, rank, memory);
   const std::size_t own = begins[rank + 1] - begins[rank];
   std::vector<std::vector<float>> shards;  // nothing else of the rows is there
   std::vector<const float*> of_row;
-  return verified(s, verifier, policy, [&](const float* logits, token_id expected) {
+  const result r = verified(s, verifier, policy, [&](const float* logits, token_id expected) {
     for (std::size_t i = 0; i < of_row.size(); ++i)
       if (of_row[i] == logits)
         return sharded_row<float, E>(shards[i].data(), together, s.temperature, expected);
@@ -109,6 +110,8 @@ result by_rank(const step& s, const Verifier& verifier, const Policy& policy, au
     shards.emplace_back(logits + begins[rank], logits + begins[rank] + own);
     return sharded_row<float, E>(shards.back().data(), together, s.temperature, expected);
   });
+  if (failed) *failed = together.failed();
+  return r;
 }
 template <class Verifier, class Policy>
 std::vector<result> by_threads(const step& s, const Verifier& verifier, const Policy& policy,
@@ -225,7 +228,7 @@ TEST_CASE("sharded rows: over processes, the tokens are those of whole rows") {
   struct process_exchange {
     int fd;
     std::size_t rank;
-    void operator()(std::span<const double> own, std::span<double> all) {
+    bool operator()(std::span<const double> own, std::span<double> all) {
       std::memcpy(all.data() + rank * own.size(), own.data(), own.size_bytes());
       auto* other = reinterpret_cast<char*>(all.data() + (1 - rank) * own.size());
       bool ok = send(fd, own.data(), own.size_bytes(), MSG_NOSIGNAL) == ssize_t(own.size_bytes());
@@ -234,7 +237,7 @@ TEST_CASE("sharded rows: over processes, the tokens are those of whole rows") {
         ok = k > 0;
         n += ok ? std::size_t(k) : 0;
       }
-      if (!ok) std::ranges::fill(all, std::numeric_limits<double>::quiet_NaN());
+      return ok;
     }
   };
   const auto begins = begins_of(s.V, 2);
@@ -251,9 +254,42 @@ TEST_CASE("sharded rows: over processes, the tokens are those of whole rows") {
   int ended = -1;
   waitpid(child, &ended, 0);
   CHECK(ended == 0);
-  // the other one is gone
-  CHECK(by_rank(s, token_verifier{}, lossless{}, exchange, begins, 0).v.why == status::invalid_row);
+  bool failed = false;  // the other one is gone
+  (void)by_rank(s, token_verifier{}, lossless{}, exchange, begins, 0, &failed);
+  CHECK(failed);
   close(link[0]);
+}
+
+TEST_CASE("sharded rows: an exchange that fails, whichever it is, is told and ends all others") {
+  struct failing {
+    std::size_t at, calls = 0;
+    bool operator()(std::span<const double> own, std::span<double> all) {
+      std::ranges::copy(own, all.begin());
+      if (calls++ != at) return true;
+      std::ranges::fill(all, std::numeric_limits<double>::quiet_NaN());
+      return false;
+    }
+  };
+  numbers random(12);
+  for (const double temperature : {1., 0.}) {
+    step s = random_step(random, 3000, 3, temperature);
+    const std::vector<std::size_t> one{0, s.V};
+    const auto check = [&](const auto& verifier, const auto& policy) {
+      for (std::size_t k = 0;; ++k) {
+        failing exchange{k};
+        bool failed = false;
+        (void)by_rank(s, verifier, policy, exchange, one, 0, &failed);
+        CHECK(failed == (exchange.calls > k));
+        CHECK(exchange.calls <= k + 1);
+        if (!failed) break;
+      }
+    };
+    check(token_verifier{}, lossless{});
+    check(token_verifier{}, opt{0.2});
+    check(block_verifier{}, lossless{});
+    check(match_verifier{}, lossless{});
+    check(coupled_verifier{coupled_noise(7, 3)}, lossless{});
+  }
 }
 
 TEST_CASE("sharded rows: wrong shards and too little memory are refused") {
@@ -271,7 +307,7 @@ TEST_CASE("sharded rows: wrong shards and too little memory are refused") {
         shards(exchange, empty, 0, memory), shards(exchange, good, 0, std::span(memory).first(10))})
     CHECK(sharded_row<float, thread_exchange>(logits.data(), bad).normalise().why() ==
           status::invalid_parameter);
-  for (const double temperature : {-1., std::nan(""), 1e39})
+  for (const double temperature : {-1., std::nan(""), 3.4e35, 1e39})
     CHECK(sharded_row<float, thread_exchange>(logits.data(), shards(exchange, good, 0, memory),
                                               temperature)
               .normalise()

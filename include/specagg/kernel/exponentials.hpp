@@ -65,7 +65,14 @@ struct weight_in_unit {
   SPECAGG_FUNCTION weight_in_unit(T scale_of_x, unit_of_sum<T> unit)
       : scale(scale_of_x),
         anchor(C::rounder - 1 - unit.exponent()),
-        lowest((unit.exponent() + std::numeric_limits<T>::min_exponent - 1) / scale_of_x) {}
+        lowest(lowest_in(scale_of_x, unit)) {
+    constexpr T least = std::numeric_limits<T>::lowest();
+    if (lowest < least) lowest = least;
+  }
+  // -inf if no number has weight 0.
+  SPECAGG_FUNCTION static T lowest_in(T scale, unit_of_sum<T> unit) {
+    return (unit.exponent() + std::numeric_limits<T>::min_exponent - 1) / scale;
+  }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
     // doubles: not inlined, as exp and log of math.hpp
@@ -93,13 +100,16 @@ struct weight_in_unit {
   }
 };
 
-// Whether a row with this largest logit must be summed relative to it (`shift`), because its
-// weights are beyond all units.
+// Whether a row with this largest logit must be summed relative to it (`shift`): its weights are
+// beyond all units, or at a very high temperature -inf could not be told from the lowest number.
 template <class T>
 SPECAGG_FUNCTION bool needs_shift(T max, T scale) {
   constexpr T infinity = std::numeric_limits<T>::infinity(), most = T(unit_of_sum<T>::most);
   const T n = (vec<T, 1>(max) * vec<T, 1>(scale)).v;
-  return max > -infinity && !(n >= -most && n <= most);
+  if (!(max > -infinity)) return false;
+  if (!(n >= -most && n <= most)) return true;
+  const auto unit = unit_of_sum<T>::of(weight_in_unit<T>::exponent(max, scale));
+  return !(weight_in_unit<T>::lowest_in(scale, unit) > -infinity);
 }
 // The sum of a row from those of its blocks in the highest unit and in the one below (blocks in
 // lower units are less than 2^-190 of it). x_max: the largest logit less `shift`. Its weight is

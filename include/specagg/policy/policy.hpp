@@ -93,6 +93,8 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   static_assert(
       std::is_same_v<typename Q::value_type, value_type>,
       "specagg: the rows of draft and target must have one value type (both float or both double)");
+  static_assert(!Walked<Q> || Walked<P>,
+                "specagg: if the draft's rows are sharded, the target's must be, too");
   SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
   SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
   SPECAGG_FUNCTION decltype(auto) walker() const

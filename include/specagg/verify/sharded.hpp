@@ -20,17 +20,18 @@
 SPECAGG_BEGIN
 
 // exchange(own, all) of an E: an all-gather. all[r own.size() ...] becomes what rank r calls `own`,
-// on every rank. If it fails it must fill `all` with NaN: then the verdict is no token but
-// invalid_row, on this rank.
+// on every rank. False if it fails.
 template <class E>
 concept Exchange = requires(E& exchange, std::span<const double> own, std::span<double> all) {
-  exchange(own, all);
+  { exchange(own, all) } -> std::convertible_to<bool>;
 };
 
 // How ranks read rows together (one_thread of kernel/reduce.hpp).
 //   begins   [ranks + 1] the first token of each rank's shard; V at the end. Shards begin at
 //            multiples of block_size, so that a block has one owner
 //   memory   memory_of(begins) doubles, written; it must outlive the rows
+// All rows of a verification have the same vocabulary_shards. If an exchange has failed, what a
+// verifier returns is worth nothing: ask failed() before you use it.
 template <Exchange E>
 class vocabulary_shards {
  public:
@@ -40,6 +41,8 @@ class vocabulary_shards {
   static std::size_t memory_of(std::span<const std::size_t> begins) {
     return begins.size() * (most_of_block * widest(begins) + 2);
   }
+  // Whether an exchange has failed. Then no further one is tried.
+  bool failed() const { return failed_; }
   // Whether shards and memory are as said above.
   bool valid() const {
     bool ok = begins_.size() > 1 && rank_ + 1 < begins_.size() && begins_[0] == 0 &&
@@ -49,7 +52,7 @@ class vocabulary_shards {
     return ok;
   }
   // V, and the tokens [begin, end) of this rank.
-  std::size_t vocabulary() const { return begins_.back(); }
+  std::size_t vocabulary() const { return begins_.empty() ? 0 : begins_.back(); }
   std::size_t begin() const { return begins_[rank_]; }
   std::size_t end() const { return begins_[rank_ + 1]; }
   // Whether token v is one of them.
@@ -176,7 +179,8 @@ class vocabulary_shards {
   std::span<const double> gather(std::span<const double> own) const {
     const std::span<double> all =
         memory_.subspan(memory_.size() / begins_.size(), own.size() * (begins_.size() - 1));
-    (*exchange_)(own, all);
+    failed_ = failed_ || !(*exchange_)(own, all);
+    if (failed_) std::fill(all.begin(), all.end(), 0.);
     return all;
   }
   template <class A, class B>
@@ -219,6 +223,7 @@ class vocabulary_shards {
   std::span<const std::size_t> begins_;
   std::size_t rank_;
   std::span<double> memory_;
+  mutable bool failed_ = false;
 };
 
 // softmax(logits / temperature) of a sharded row; temperature 0: the largest logit, lowest id.
@@ -251,11 +256,11 @@ class sharded_row {
   status find(bool confidence, facts& found) const {
     const bool greedy = !softmax_row<S>::usable(temperature_);
     if (!together_->valid() ||
-        (greedy && !(temperature_ >= 0 && temperature_ < std::numeric_limits<T>::max())))
+        (greedy && !(temperature_ >= 0 && temperature_ < detail::least_refused_temperature<T>)))
       return status::invalid_parameter;
     const double temperature = greedy ? 1 : temperature_;
     const auto sum = total(temperature, &found.expected_logit);
-    if (!(sum.total > 0)) return status::invalid_row;
+    if (together_->failed() || !(sum.total > 0)) return status::invalid_row;
     found.sampled = {sum.max, temperature, sum.total};
     if (temperature == 1) found.at_temperature_1 = found.sampled;
     if (greedy) {

@@ -82,7 +82,7 @@ struct row_scales {
   bool valid, greedy;
   float sampled, confidence;
   __device__ explicit row_scales(double temperature)
-      : valid(temperature >= 0 && temperature < std::numeric_limits<float>::max()),
+      : valid(temperature >= 0 && temperature < specagg::detail::least_refused_temperature<float>),
         greedy(!softmax_row<float>::usable(temperature)),
         sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
         confidence(exp_scale<float>::of_temperature(1).high) {}
@@ -119,7 +119,9 @@ class block_in_registers {
   // Relative to e^(shift / temperature).
   __device__ block_sum<float> sum(float largest, float scale, float shift) const {
     using weight = specagg::detail::weight_in_unit<float>;
-    const weight w(scale, unit::of(weight::exponent(largest - shift, scale)));
+    // nothing is finite: NaN must still be found
+    const bool none = largest == -std::numeric_limits<float>::infinity();
+    const weight w(scale, none ? unit() : unit::of(weight::exponent(largest - shift, scale)));
     V sum(0);
 #pragma unroll
     for (std::size_t i = 0; i < 16; ++i) sum = sum + w(l_[i].template as<V>() - V(shift));
