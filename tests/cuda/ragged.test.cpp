@@ -318,8 +318,9 @@ tally every_verifier_agrees() {
   CHECK(seen.steps > 60);
   CHECK(seen.rejected > 10);
   CHECK(seen.bonuses > 10);
-  for (const status x : {status::ok, status::invalid_row, status::token_out_of_range})
-    CHECK(seen.statuses[x] > 0);
+  CHECK(seen.statuses[status::ok] > 0);
+  CHECK((Two || seen.statuses[status::invalid_row] > 0));
+  CHECK((Two || seen.statuses[status::token_out_of_range] > 0));
   return seen;
 }
 
