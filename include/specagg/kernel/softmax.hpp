@@ -199,7 +199,9 @@ softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
 
 }  // namespace detail
 
-// One pass over the logits; two if the largest |logit| / temperature is above 7e5 (doubles: 7e11).
+// One pass over the logits, and another one over blocks whose unit is not that of the block before
+// (nearly none, but many at temperatures below 1e-3). All again if the largest |logit| /
+// temperature is above 7e5 (doubles: 7e11).
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
                                 const cutoff<T>& cut = {}) {
