@@ -150,6 +150,21 @@ TEMPLATE_TEST_CASE("the sum of a row is that of blocks which know nothing of eac
   CHECK(units > 10);
 }
 
+// A block that is too low to count is not summed in its own unit: what is wrong must still be found.
+TEMPLATE_TEST_CASE("a NaN or +inf makes the sum NaN in a block of any unit", "", float, double) {
+  using T = TestType;
+  for (const T low : {T(0), T(-300), T(-5000)})
+    for (const T wrong : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()})
+      for (const std::size_t place : {1u, 1500u, 2999u}) {
+        std::vector<T> l(3000, low);
+        l[0] = l[2048] = 0;
+        CHECK(got(l, 0.5).total >= 1);
+        l[place] = wrong;
+        CAPTURE(low, wrong, place);
+        CHECK(std::isnan(got(l, 0.5).total));
+      }
+}
+
 // In the unit of the block before it, the last term would be 0, and the sum would be rounded down.
 TEST_CASE("a block is summed in its own unit, however little that changes") {
   std::vector<float> l(2 * block_size, masked<float>);

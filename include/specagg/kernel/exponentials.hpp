@@ -143,6 +143,7 @@ class sum_of_units {
     nothing_ += x.sum * 0;
   }
   T max() const { return max_; }
+  unit highest() const { return unit_; }  // of the blocks so far
   softmax_sum<T> total(T scale, T shift) {
     return {max_, total_of_units(highest_.total(), below_.total(), unit_, max_ - shift, scale) +
                       nothing_};

@@ -164,11 +164,13 @@ SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_
 }
 
 // The sum of a block in its own unit, relative to e^(shift / temperature). It is computed again if
-// that is not `last`, the unit of the block before it.
+// that is not `last`, the unit of the block before it; but not if it is further below `highest`,
+// the unit of another block, than any that counts: then it is only NaN where it must be.
 template <class S, class T = computed<S>>
 std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& block,
                                                         std::size_t count, T scale, T shift,
-                                                        unit_of_sum<T>& last) {
+                                                        unit_of_sum<T>& last,
+                                                        unit_of_sum<T> highest) {
   using unit = unit_of_sum<T>;
   const auto pass = [&](unit u) {
     const weight_in_unit<T> weight(scale, u);
@@ -179,7 +181,8 @@ std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& 
   const T n = weight_in_unit<T>::exponent(found.max - shift, scale);
   if (last.fits(n)) return {last, found};
   const unit own = unit::of(n);
-  if (!(n >= T(-unit::limit) && n <= T(unit::limit))) return {own, found};
+  if (!(n >= T(-unit::limit) && n <= T(unit::limit)) || own.index + 1 < highest.index)
+    return {own, found};
   return {last = own, pass(own)};
 }
 // The sum of a row, relative to e^(shift / temperature): one pass.
@@ -191,7 +194,8 @@ softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, {}, cut);
-    const auto [unit, found] = detail::sum_in_own_unit(block, count, scale, shift, last);
+    const auto [unit, found] =
+        detail::sum_in_own_unit(block, count, scale, shift, last, sum.highest());
     sum.add(begin / block_size, unit, found);
   }
   return sum.total(scale, shift);
@@ -200,7 +204,7 @@ softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
 }  // namespace detail
 
 // One pass over the logits, and another one over blocks whose unit is not that of the block before
-// (nearly none, but many at temperatures below 1e-3). All again if the largest |logit| /
+// and counts (nearly none; at temperatures of 1e-3 some). All again if the largest |logit| /
 // temperature is above 7e5 (doubles: 7e11).
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,

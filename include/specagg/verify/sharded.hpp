@@ -325,13 +325,14 @@ class sharded_row {
   softmax_sum<T> shifted(T scale, T shift, T* expected) const {
     using unit = detail::unit_of_sum<T>;
     detail::sum_of_units<T> sum(block_count(size()));
-    unit last;
+    unit last, highest = unit::of(-std::numeric_limits<T>::infinity());  // of this rank
     const auto v = std::size_t(expected_);
     const double logit = together_->blocks(
         2, v, expected && together_->owns(v) ? own_logit(v) : 0,
         [&](std::size_t begin, std::size_t count, double* out) {
-          const auto found =
-              detail::sum_in_own_unit(part(begin, count, {}, {}), count, scale, shift, last).second;
+          const auto [own_unit, found] = detail::sum_in_own_unit(part(begin, count, {}, {}), count,
+                                                                 scale, shift, last, highest);
+          highest.index = std::max(highest.index, own_unit.index);
           out[0] = double(found.max);
           out[1] = found.sum;
         },
