@@ -53,16 +53,16 @@ with tempfile.TemporaryDirectory() as folder:
     expect("a program does not compile", 1, "test-tree-1 does not compile:\nerror: broken", "--kit", kit, BROKEN="PART=1")
     expect("there is no kit", 2, "kit.tar.xz'", "--dry", kit)
     expect("a kit that cannot be written", 2, "no/kit: Not a directory", "--kit", tools / "nvcc/no/kit")
-    expect("a kit", 0, "15 programs", "--kit", kit)
+    expect("a kit", 0, "16 programs", "--kit", kit)
     with tarfile.open(kit) as tar:
         tar.extractall(folder / "programs")
     files = {str(path.relative_to(folder / "programs")) for path in (folder / "programs").rglob("*") if path.is_file()}
     if not {"bench-flashinfer", "test-verify", "vllm/v1/sampler.py", "vllm/triton_utils.py"} < files or \
-            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 18:
+            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 19:
         wrong += print("the kit has", files) or 1
     if "    40       8       8      16  ring" not in (folder / "programs/kernels.txt").read_text():
         wrong += print((folder / "programs/kernels.txt").read_text()) or 1
-    expect("without the rivals' packages", 0, "14 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
+    expect("without the rivals' packages", 0, "15 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
     expect("dry", 0, "run 2: 0 failures", "--dry", kit)
     expect("all stages", 0, "soak: soak: passed", *run)
     expect("all stages in the report", 0, '{"results": []}', *run)
