@@ -23,7 +23,7 @@ test-python:  ## the Python package: pip install ./python into an environment of
 	@scripts/bootstrap test-python
 	@scripts/test-python
 
-wheels:  ## build/python/wheels/: a manylinux wheel for each PYTHONS="python3.11 ..." (one for all from 3.12 on)
+wheels:  ## build/python/wheels/: a manylinux wheel for each PYTHONS="python3.11 ..." (one for all from 3.12 on; CUDA=1)
 	@scripts/bootstrap test-python
 	@scripts/wheels $(PYTHONS)
 

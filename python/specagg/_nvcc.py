@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C functions that specagg.cuda calls: their C++ text, compiled once into a cache, and loaded."""
+"""The C functions that specagg.cuda calls: their C++ text, compiled once into a cache, and loaded. A wheel may bring some
+(scripts/wheels): python -m specagg._nvcc FOLDER compiles them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,14 @@ import sys
 import tempfile
 import threading
 from functools import lru_cache
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Sequence
+
+from ._policy import policies
 
 _verifiers = {"token": "specagg::token_verifier", "block": "specagg::block_verifier", "match": "specagg::match_verifier",
               "coupled": "specagg::cuda::coupled"}
+_PRESETS = 2  # the last lines of policies(): C++'s catalogue has them apart
 INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl"
 
 # Of the catalogue: its line, with the parameters in their order.
@@ -48,10 +53,11 @@ extern "C" const char* specagg_error(int e) {{ return cudaGetErrorString(cudaErr
 """
 
 
-def catalogued_text(line: int, in_catalogue: int) -> str:
-    """policy_of() of a line of specagg.policies(); the presets follow the in_catalogue others."""
-    known = line < in_catalogue
-    tuple_of, i = ("catalogue", line) if known else ("presets", line - in_catalogue)
+def catalogued_text(name: str) -> str:
+    """policy_of() of a name of specagg.policies()."""
+    names = [one.name for one in policies()]
+    line, in_catalogue = names.index(name), len(names) - _PRESETS
+    tuple_of, i = ("catalogue", line) if line < in_catalogue else ("presets", line - in_catalogue)
     return _OF_CATALOGUE.format(line=f"std::get<{i}>(specagg::{tuple_of})")
 
 
@@ -66,6 +72,10 @@ def traced_text(name: str, header: str, parameters: list[str], flags: list[bool]
 def text_of(policy: str, verifier: str, target: str, draft: str) -> str:
     """The file that is compiled. policy: what defines policy_of(); target, draft: C++ types of a row's elements."""
     return _TEXT.format(policy=policy, verifier=_verifiers[verifier], target=target, draft=draft)
+
+
+BROUGHT = pathlib.Path(__file__).resolve().parent / "_cuda"  # libraries of this version's headers
+_ARCHS = ("sm_80", "sm_90")
 
 
 def include() -> pathlib.Path:
@@ -107,14 +117,16 @@ def _version(compiler: str) -> str:
 class Nvcc:
     """How the text is compiled, and for which devices. Tests put a CPU in its place."""
 
+    small = ["--compress-mode=size", "-Xlinker=-s"]  # what makes a library small
+
     def __init__(self) -> None:
         self.devices = "cuda"
 
     def compiler(self) -> str:
         return find_nvcc()
 
-    def flags(self, arch: str) -> list[str]:
-        return ["-x", "cu", "-shared", "-Xcompiler", "-fPIC", "-std=c++20", "--expt-relaxed-constexpr", "-O2", f"-arch={arch}"]
+    def flags(self, arch: Sequence[str]) -> list[str]:
+        return ["-x", "cu", "-shared", "-Xcompiler", "-fPIC", "-std=c++20", "--expt-relaxed-constexpr", "-O2", *arch]
 
     def libraries(self) -> list[str]:
         return [f"-L{pathlib.Path(self.compiler()).resolve().parents[1] / 'lib'}"]  # where PyPI's packages have them
@@ -130,23 +142,51 @@ def cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "specagg" / "cuda"
 
 
-def compiled(text: str, arch: str, how: Nvcc) -> pathlib.Path:
-    """The library of this text, compiled unless the cache has it. RuntimeError: what the compiler said."""
-    compiler, flags, folder = how.compiler(), how.flags(arch), include()
-    key = "\n".join([text, *flags, *how.libraries(), _version(compiler), _headers_hash(folder)])
-    path = cache() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if path.is_file():
-        return path
+def _compile(text: str, flags: Sequence[str], how: Nvcc, path: pathlib.Path) -> None:
+    """RuntimeError: what the compiler said."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as work:  # renamed when it is whole: others may look
         source, made = pathlib.Path(work) / "verify.cu", pathlib.Path(work) / "verify.so"
         source.write_text(text)
-        command = [compiler, *flags, f"-I{folder}", str(source), *how.libraries(), "-o", str(made)]
+        command = [how.compiler(), *flags, f"-I{include()}", str(source), *how.libraries(), "-o", str(made)]
         ran = subprocess.run(command, capture_output=True, text=True)
         if ran.returncode:
             raise RuntimeError(f"specagg.cuda: {' '.join(command)}\n{ran.stderr or ran.stdout}")
         os.replace(made, path)
+
+
+def _name(key: str) -> str:
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+
+
+def compiled(text: str, arch: str, how: Nvcc) -> pathlib.Path:
+    """The library of this text: the wheel's, or compiled unless the cache has it."""
+    brought, old = BROUGHT / _name(text), arch.startswith("sm_") and int(arch[3:]) < int(_ARCHS[0][3:])
+    if brought.is_file() and not old:
+        return brought
+    flags = how.flags([f"-arch={arch}"])
+    key = "\n".join([text, *flags, *how.libraries(), _version(how.compiler()), _headers_hash(include())])
+    path = cache() / _name(key)
+    if not path.is_file():
+        _compile(text, flags, how, path)
     return path
+
+
+def usual_texts() -> list[str]:
+    """What a wheel may bring: the policies and verifiers of most requests, logits of each type, drafts with rows or not."""
+    verifiers, types = ("token", "block", "match"), ("float", "specagg::f16", "specagg::bf16")
+    rows = [text_of(catalogued_text(policy), verifier, one, one)
+            for policy in ("lossless", "token-v3", "ensemble", "lossy") for verifier in verifiers for one in types]
+    return rows + [text_of(catalogued_text("lossless"), verifier, one, "specagg::cuda::one_hot")
+                   for verifier in verifiers for one in types]
+
+
+def build(folder: pathlib.Path, texts: Sequence[str], how: Nvcc) -> None:
+    """Compiles what a wheel brings, for devices from the first of _ARCHS on."""
+    code = dict.fromkeys(_ARCHS, "") | {_ARCHS[-1]: f",compute_{_ARCHS[-1][3:]}"}  # newer devices compile the last
+    flags = how.flags([f"-gencode=arch=compute_{arch[3:]},code=[{arch}{more}]" for arch, more in code.items()]) + how.small
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda text: _compile(text, flags, how, folder / _name(text)), texts))
 
 
 _loaded: dict[pathlib.Path, Any] = {}
@@ -193,3 +233,7 @@ class Call(ctypes.Structure):
         *_fields(ctypes.c_void_p, "accepted emitted statuses log_pi log_p acceptances storage"),
         *_fields(ctypes.c_int64, "storage_bytes device"),
     ]
+
+
+if __name__ == "__main__":
+    build(pathlib.Path(sys.argv[1]), usual_texts(), Nvcc())

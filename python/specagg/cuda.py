@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from . import _nvcc
-from ._policy import PolicyLike, as_policy, policies
+from ._policy import PolicyLike, as_policy
 from ._verify import Sampling, _ends, _kinds, _named, _streams, _verifiers
 from .traced import TracedPolicy
 
 _how = _nvcc.Nvcc()
-_presets = 2  # the last lines of policies(): C++'s catalogue has them apart
 _rows = {torch.float32: "float", torch.float16: "specagg::f16", torch.bfloat16: "specagg::bf16"}
 _probability, _one_hot = "specagg::cuda::probability", "specagg::cuda::one_hot"
 _whole = (torch.int32, torch.int64)
@@ -101,8 +100,8 @@ def _policy_text(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[st
         return _nvcc.traced_text(policy.name, policy.cpp(), list(policy.defaults), flags), values
     if parameters is not None:
         raise TypeError('parameters: are of a traced policy; a name has them in its text ("lossy:alpha=0.2")')
-    chosen, names = as_policy(policy), [one.name for one in policies()]
-    return _nvcc.catalogued_text(names.index(chosen.name), len(names) - _presets), list(chosen.values)
+    chosen = as_policy(policy)
+    return _nvcc.catalogued_text(chosen.name), list(chosen.values)
 
 
 def _pointer(x: Tensor | None) -> int | None:

@@ -17,6 +17,8 @@ COMPILER = shutil.which("g++")
 class Emulator(_nvcc.Nvcc):
     """Kernels run when finish() waits for them, in memory of the host. folder: for the emulator's library."""
 
+    small = []
+
     def __init__(self, folder):
         self.devices, self.library = "cpu", folder / "libemulator.so"
         os.environ["SPECAGG_CUDA_ANY_MEMORY"] = "1"  # read at the first load of a kernel

@@ -271,6 +271,25 @@ def test_the_cache(monkeypatch, emulator, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2  # nothing is left of what failed
 
 
+def test_what_a_wheel_brings(monkeypatch, emulator, tmp_path):
+    monkeypatch.setattr(_nvcc, "BROUGHT", tmp_path / "brought")
+    monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path / "cache"))
+    texts = _nvcc.usual_texts()
+    assert len(set(texts)) == len(texts) == 45
+    b, ran = Batch(), []
+    name, load = [], _nvcc.load
+    monkeypatch.setattr(_nvcc, "load", lambda text, *how: name.append(text) or load(text, *how))
+    b.there(b.q)  # compiled into the cache
+    assert name[0] in texts
+    _nvcc.build(_nvcc.BROUGHT, [name[0]], emulator)
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: ran.append(a))
+    path = _nvcc.compiled(name[0], "none", emulator)
+    assert path.parent == _nvcc.BROUGHT and not ran
+    agree(b.there(b.q), b.here(b.q))
+    for arch, known in ("sm_75", False), ("sm_80", True), ("sm_121", True):
+        assert (_nvcc.compiled(name[0], arch, emulator) == path) == known
+
+
 def test_the_struct_is_that_of_the_header():
     header = (_nvcc.include() / "specagg/backend/cuda/call.hpp").read_text()
     body = re.search(r"struct ragged \{(.*?)\n\};", header, re.S)[1]
