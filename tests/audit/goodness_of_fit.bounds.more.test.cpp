@@ -293,7 +293,7 @@ TEST_CASE(
     REQUIRE(biased.size() >= 2);
     double missed = 0, runs = 0, missed_closer = 0;
     for (const row& sampler : biased)
-      for (int i = 0; i < 100; ++i, ++runs)
+      for (int i = 0; i < 30; ++i, ++runs)
         missed += goodness_of_fit(counts_of(random, sampler, std::size_t(n)), law, 1e-3).passed;
     for (const row& sampler : alternatives(law, d / 4))
       for (int i = 0; i < 10; ++i)
