@@ -140,6 +140,24 @@ def token_v3(q, p, alpha=0.0):
 
 
 @traced
+def fuzzy(q, p, alpha=0.0):
+    """Holsman et al. 2025."""
+    m = 0.5 * (q.confidence + p.confidence)
+    twice = sum(weighted_log(q.confidence, q.confidence / m) + weighted_log(p.confidence, p.confidence / m))
+    return where(0.5 * twice > alpha, p, q)
+
+
+@traced
+def margin(q, p, alpha=0.0):
+    """The likeliest token of p and, if it is near, the second one."""
+    top = max(p.confidence)
+    second = max(where(p.confidence < top, p.confidence, 0))
+    alone = (sum(where(p.confidence < top, 0, 1)) < 2) & (top > (1 - alpha) * top)
+    floor = maximum((1 - alpha) * top, where(alone, second, top))
+    return token_cascade(p.confidence >= floor, q, p)
+
+
+@traced
 def ensemble(q, p, lambda_=0.5):
     return lambda_ * q + (1 - lambda_) * p
 

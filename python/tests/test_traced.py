@@ -35,6 +35,8 @@ CATALOGUE = [
     ("opt", policies.opt, [(), (0.4,)]),
     ("opt_log", policies.opt_log, [(), (0.3,)]),
     ("bild", policies.bild, [(), (1.2,), (1.2, True)]),
+    ("fuzzy", policies.fuzzy, [(), (0.1,)]),
+    ("margin", policies.margin, [(0,), (0.4,)]),
     ("token_v1", policies.token_v1, [(), (0.3,)]),
     ("token_v2", policies.token_v2, [(), (0.3,)]),
     ("token_v3", policies.token_v3, [(), (0.3,)]),
@@ -183,7 +185,7 @@ def laws_program():
         generated = f"generated_{mine.name}{{{numbers}}}"
         own = (
             f"specagg::{library}({numbers})"
-            if library in ("lenient", "realign")
+            if library in ("lenient", "realign", "margin")
             else f"specagg::{library}{{{numbers}}}"
         )
         text += f"  print({own if library else generated});\n  print({generated});\n"

@@ -10,16 +10,19 @@
 #include <utility>
 
 #include <specagg/policy/any_of.hpp>
+#include <specagg/policy/cactus.hpp>
 #include <specagg/policy/cascade.hpp>
 #include <specagg/policy/cascade_log.hpp>
 #include <specagg/policy/combine.hpp>
 #include <specagg/policy/contrastive.hpp>
 #include <specagg/policy/extremes.hpp>
+#include <specagg/policy/fuzzy.hpp>
 #include <specagg/policy/log_linear.hpp>
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/power.hpp>
+#include <specagg/policy/relaxed.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/policy/typical.hpp>
 
@@ -83,6 +86,8 @@ inline constexpr std::tuple catalogue{
                {{"eps", &typical::eps, 0, 1}, {"delta", &typical::delta, 0, 1}}),
     catalogued("mentored", "lossy with the alpha that makes KL(p || pi) = kl",
                {mentored{}, mentored{0.05}}, {{"kl", &mentored::kl, 0}}),
+    catalogued("cactus", "min(q, h) + (R/S) (p-q)+, h >= p the largest with KL(h || p) <= kl",
+               {cactus{}, cactus{0.05}}, {{"kl", &cactus::kl, 0}}),
     catalogued("chow", "p if max q < 1 - alpha, else q", {chow{}, chow{0.4}},
                {{"alpha", &chow::alpha}}),
     catalogued("chow-log", "p if H(q) > alpha, else q", {chow_log{}, chow_log{0.9}},
@@ -98,12 +103,17 @@ inline constexpr std::tuple catalogue{
     catalogued("bild", "p if D > alpha, else q; D = -sum q log p, or greedy -log p(argmax q)",
                {bild{}, bild{1.2}, bild{1.2, true}},
                {{"alpha", &bild::alpha}, {"greedy", &bild::greedy}}),
+    catalogued("fuzzy", "p if JS(q, p) > alpha, else q", {fuzzy{}, fuzzy{0.1}},
+               {{"alpha", &fuzzy::alpha}}),
     catalogued("token-v1", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
                {token_v1{}, token_v1{0.3}}, {{"alpha", &token_v1::alpha}}),
     catalogued("token-v2", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
                {token_v2{}, token_v2{0.3}}, {{"alpha", &token_v2::alpha}}),
     catalogued("token-v3", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
                {token_v3{}, token_v3{0.3}}, {{"alpha", &token_v3::alpha}}),
+    catalogued("relaxed", "q (1-r) + eta p, r = 0 iff p(v) is of the k largest, >= (1-alpha) max p",
+               {relaxed{}, relaxed{3, 0.9}},
+               {{"k", &relaxed::k, 1, relaxed::most}, {"alpha", &relaxed::alpha}}),
     catalogued("ensemble", "lambda q + (1-lambda) p", {ensemble{}, ensemble{0.3}},
                {{"lambda", &ensemble::lambda, 0, 1}}),
     catalogued("contrastive", "softmax(l_p - mu l_q), or with plus softmax((1+mu) l_p - mu l_q)",
@@ -123,6 +133,8 @@ inline constexpr std::tuple catalogue{
 inline constexpr std::tuple presets{
     catalogued("lenient", "lossy with beta 1", {lenient(0), lenient(0.4)},
                {{"alpha", &lossy::alpha, 0, 1, open_range}}),
+    catalogued("margin", "relaxed with k 2", {margin(0), margin(0.4)},
+               {{"alpha", &relaxed::alpha}}),
     catalogued("realign", "softmax(lambda l_q + (1-lambda) l_p), as geometric",
                {realign(0.5), realign(1.5)}, {{"lambda", &geometric::lambda}}),
 };

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/policy/relaxed.hpp>
+#include <specagg/policy/token_cascade.hpp>
+
+#include <cmath>
+
+#include "plain.hpp"
+
+using namespace specagg;
+
+namespace {
+
+bool near(const row& a, const row& b) {
+  bool is = a.size() == b.size();
+  for (std::size_t v = 0; is && v < a.size(); ++v) is = std::fabs(a[v] - b[v]) < 1e-12;
+  return is;
+}
+row due(const row& q, const row& p, double k, double alpha) {
+  const double floor = (1 - alpha) * *std::max_element(p.begin(), p.end());
+  row pi;
+  double eta = 0;
+  std::vector<bool> stands;
+  for (std::size_t v = 0; v < p.size(); ++v) {
+    const auto larger = std::count_if(p.begin(), p.end(), [&](double x) { return x > p[v]; });
+    stands.push_back(p[v] >= floor && double(larger) < k);
+    eta += stands[v] ? 0 : q[v];
+  }
+  for (std::size_t v = 0; v < p.size(); ++v) pi.push_back((stands[v] ? q[v] : 0) + eta * p[v]);
+  return pi;
+}
+
+}  // namespace
+
+TEST_CASE("relaxed is its formula, with ties, for every k and alpha") {
+  numbers n(1);
+  int same = 0;
+  for (int trial = 0; trial < 600; ++trial) {
+    const std::size_t size = 1 + n.below(90);
+    row l = random_logits(n, size, n.below(2) == 0);
+    if (n.below(2) == 0)
+      for (double& x : l) x = std::round(x);  // ties
+    const std::array<row, 2> rows{softmax(random_logits(n, size)), softmax(l)};
+    const relaxed policy{double(1 + n.below(64)), n.between(-0.1, 1.1)};
+    const row pi = law_of(policy, rows), expected = due(rows[0], rows[1], policy.k, policy.alpha);
+    CHECK(near(pi, expected));
+    same += near(pi, rows[0]);
+  }
+  CHECK(same < 300);
+}
+TEST_CASE("relaxed with one token, with all, and as token-v3") {
+  const std::array<row, 2> rows{row{0.1, 0.2, 0.3, 0.4}, row{0.4, 0.3, 0.2, 0.1}};
+  CHECK(near(law_of(relaxed{1, 1}, rows), due(rows[0], rows[1], 1, 1)));
+  CHECK(near(law_of(relaxed{4, 1}, rows), rows[0]));
+  CHECK(law_of(relaxed{64, 0.3}, rows) == law_of(token_v3{0.3}, rows));
+  CHECK(law_of(margin(0.25), rows) == law_of(relaxed{2, 0.25}, rows));
+  // 0.3 is a quarter less than 0.4: it stands; at 0.2 it does not
+  CHECK(law_of(margin(0.26), rows)[1] == Approx(0.2 + 0.7 * 0.3));
+  CHECK(law_of(margin(0.2), rows)[1] == Approx(0.9 * 0.3));
+}
+TEST_CASE("relaxed has k of 1 to 64, and ends where the target has fewer tokens") {
+  CHECK((valid(relaxed{}) && valid(relaxed{1, -1}) && valid(relaxed{64, 2})));
+  for (const double bad : {0., 0.9, 64.1, double(NAN), inf}) CHECK_FALSE(valid(relaxed{bad, 0.5}));
+  CHECK_FALSE(valid(relaxed{2, double(NAN)}));
+  CHECK(law_of(relaxed{64, 2}, std::array{row{0.5, 0.5, 0}, row{1, 0, 0}}) == row{0.5, 0.5, 0});
+  // by the formula a token that the target never emits stands where alpha is above 1
+  CHECK(law_of(relaxed{1, 2}, std::array{row{0.5, 0.5, 0}, row{1, 0, 0}}) == row{1, 0, 0});
+}
