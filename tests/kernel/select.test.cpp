@@ -178,8 +178,8 @@ TEMPLATE_TEST_CASE(
           shortlist<T> list;
           double above = 0;
           ++lists;
-          if (!specagg::list_crossing(l.data(), size, all, temperature, p * all.total, list,
-                                      above)) {
+          if (!specagg::list_crossing(specagg::logits_in_memory<T>{l.data(), size}, all,
+                                      temperature, p * all.total, list, above)) {
             ++full;
             continue;
           }
@@ -211,9 +211,9 @@ TEMPLATE_TEST_CASE("the smallest logit with a weight is found, the largest at mo
   using T = TestType;
   const std::vector<T> l = {1, T(-1.5), 3, 0, T(2.5)};
   const specagg::softmax_factors<T> weight(3, 1, 1);
-  CHECK(specagg::smallest_with(l.data(), 5, weight, 1) == 3);
-  CHECK(specagg::smallest_with(l.data(), 5, weight, 0.999) == 3);
-  CHECK(specagg::smallest_with(l.data(), 5, weight, 0.6) == T(2.5));
-  CHECK(specagg::smallest_with(l.data(), 5, weight, 0.1) == 1);
-  CHECK(specagg::smallest_with(l.data(), 5, weight, 1e-30) == T(-1.5));
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1) == 3);
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.999) == 3);
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.6) == T(2.5));
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.1) == 1);
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1e-30) == T(-1.5));
 }

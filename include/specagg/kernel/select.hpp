@@ -52,28 +52,68 @@ namespace detail {
 
 // Maps floats to unsigned integers in the same order. -0 and +0 map to the same integer.
 template <class T>
-bits_of<T> ordered(T x) {
+SPECAGG_FUNCTION bits_of<T> ordered(T x) {
   const auto b = bit_cast<bits_of<T>>(x + T(0));
   constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
   return b & sign ? bits_of<T>(~b) : bits_of<T>(b | sign);
 }
 template <class T>
-T unordered(bits_of<T> k) {
+SPECAGG_FUNCTION T unordered(bits_of<T> k) {
   constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
   return bit_cast<T>(k & sign ? bits_of<T>(k ^ sign) : bits_of<T>(~k));
 }
 template <class T>
-T next_above(T x) {
+SPECAGG_FUNCTION T next_above(T x) {
   return unordered<T>(ordered(x) + 1);
 }
 
+// Every token weighs 1: prefixes of a number of tokens.
+struct count_of_tokens {
+  template <class T>
+  SPECAGG_FUNCTION double operator()(T) const {
+    return 1;
+  }
+};
+
+// How far the sum of weight(0), weight(1), ... must go to reach `enough`: the last index that is
+// needed; after round-off, the last one with weight.
+template <class Weight>
+SPECAGG_FUNCTION std::size_t reaching(std::size_t n, double enough, const Weight& weight) {
+  std::size_t last = 0;
+  double reached = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double w = weight(i);
+    if (!(w > 0)) continue;
+    reached += w;
+    last = i;
+    if (reached >= enough) break;
+  }
+  return last;
+}
+// The same from the last of `n` buckets to the first, after tokens that weigh `above`: the bucket
+// where `enough` is reached. `above` becomes the weight before it.
+SPECAGG_FUNCTION inline std::uint32_t crossing_bucket(const double* mass, std::uint32_t n,
+                                                      double enough, double& above) {
+  double reached = above;
+  std::uint32_t crossing = 0;
+  for (std::uint32_t bucket = n; bucket-- > 0;) {
+    if (!(mass[bucket] > 0)) continue;
+    crossing = bucket;
+    above = reached;
+    reached += mass[bucket];
+    if (reached >= enough) break;
+  }
+  return crossing;
+}
+inline constexpr int bits_at_once = 11;  // of the logits, in shortest_prefix
+
 // The shortest prefix with a weight sum of at least `enough`. The prefix is of the tokens that
 // `cut` keeps, in the order (larger logit, then lower id). Radix selection on the bits of the
-// logits, 11 at a time: nothing is sorted or stored. Weights must be >= 0.
+// logits, bits_at_once at a time: nothing is sorted or stored. Weights must be >= 0.
 template <class S, class Weight, class T = computed<S>>
 cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough,
                           Weight weight) {
-  constexpr int width = 8 * sizeof(T), step = 11;
+  constexpr int width = 8 * sizeof(T), step = bits_at_once;
   bits_of<T> prefix = 0;
   double above = 0;  // weight of the tokens known to be in the prefix
   for (int left = width; left > 0;) {
@@ -86,17 +126,7 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
       if ((left < width && (k >> left) != (prefix >> left)) || !cut.keeps(l, v)) continue;
       mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
     }
-    double reached = above;
-    // the bucket where `enough` is reached; after round-off, the last with weight
-    std::uint32_t crossing = 0;
-    for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
-      if (!(mass[bucket] > 0)) continue;
-      crossing = bucket;
-      above = reached;
-      reached += mass[bucket];
-      if (reached >= enough) break;
-    }
-    prefix |= bits_of<T>(crossing) << shift;
+    prefix |= bits_of<T>(crossing_bucket(mass, 1u << take, enough, above)) << shift;
     left = shift;
   }
   const T logit = unordered<T>(prefix);  // larger ones are all kept; of its ties, as many as needed
@@ -153,8 +183,9 @@ struct shortlist {
     return {cut.logit, last};
   }
 
- private:
   static constexpr std::size_t few = 64;  // sorted faster than selected
+
+ private:
   // detail::shortest_prefix of 0 < size <= few tokens, but for round-off in sums of weights.
   template <class Weight>
   cutoff<T> prefix_of_few(double enough, Weight weight) const {
@@ -163,15 +194,8 @@ struct shortlist {
     std::sort(order.begin(), order.begin() + size, [this](std::uint8_t a, std::uint8_t b) {
       return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
     });
-    std::size_t last = 0;  // after round-off, the last with weight
-    double reached = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const double w = weight(logits[order[i]]);
-      if (!(w > 0)) continue;
-      reached += w;
-      last = order[i];
-      if (reached >= enough) break;
-    }
+    const std::size_t last = order[detail::reaching(
+        size, enough, [&](std::size_t i) { return weight(logits[order[i]]); })];
     return {logits[last], last};
   }
 };
@@ -211,7 +235,7 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
                                   shortlist<T>& list, cutoff<T>& cut) {
   using V = vec<T, 16>;
   constexpr T inf = std::numeric_limits<T>::infinity();
-  const auto one = [](T) { return 1.0; };
+  const detail::count_of_tokens one;
   std::array<T, shortlist<T>::capacity> largest;  // of each part
   const std::size_t vectors = (size + 15) / 16, most = std::min(8 * k, largest.size());
   const std::size_t width = 16 * std::max<std::size_t>((vectors + most - 1) / most, 1);
@@ -262,73 +286,101 @@ SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T
   return true;
 }
 
-// The sum of the weights of all given logits.
-template <class S, class T = computed<S>>
-SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size,
-                               const softmax_factors<T>& weight) {
-  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    return specagg::reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) -
-                    vec<T, 16>(weight.max));
+// A row of logits as one thread reads it. The functions below take any such row. On a device a
+// thread block has one (backend/cuda/filter.hpp): the same members, and the same bits.
+template <class S>
+struct logits_in_memory {
+  using value_type = computed<S>;
+  using T = value_type;
+  const S* logits;
+  std::size_t count;
+
+  std::size_t size() const { return count; }
+  // Sums f(logits), or takes the largest, in the order of kernel/reduce.hpp; f takes a vec.
+  template <class Op, class F>
+  SPECAGG_FLATTEN auto reduce(const F& f) const {
+    return reduce_blocks<Op>(count, [&](std::size_t begin, std::size_t n) SPECAGG_INNER {
+      return specagg::reduce_block<Op>(n, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        return f(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes));
+      });
     });
-  });
+  }
+  // The functions of these names, above and in kernel/softmax.hpp.
+  softmax_sum<T> sum_exponentials(double temperature, const cutoff<T>& cut = {}) const {
+    return specagg::sum_exponentials(logits, count, temperature, cut);
+  }
+  bool list_largest(std::size_t k, shortlist<T>& list, cutoff<T>& cut) const {
+    return specagg::list_largest(logits, count, k, list, cut);
+  }
+  bool list_between(T lowest, T end, shortlist<T>& list) const {
+    return specagg::list_between(logits, count, lowest, end, list);
+  }
+  template <class Weight>
+  cutoff<T> shortest_prefix(const cutoff<T>& cut, double enough, const Weight& weight) const {
+    return detail::shortest_prefix(logits, count, cut, enough, weight);
+  }
+};
+// The logits of a list, as a row.
+template <class T>
+logits_in_memory<T> row_of(const shortlist<T>& list) {
+  return {list.logits.data(), list.size};
+}
+
+// The sum of the weights of all logits of a row.
+template <class Row, class T>
+SPECAGG_FUNCTION double mass_of(const Row& row, const softmax_factors<T>& weight) {
+  return row.template reduce<detail::add>(
+      [&](auto l) SPECAGG_INNER { return weight(l - decltype(l)(weight.max)); });
 }
 
 // The smallest logit with weight >= least. If there is none, the largest logit (its weight is 1).
-template <class S, class T = computed<S>>
-SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight,
-                                double least) {
-  using V = vec<T, 16>;
+template <class Row, class T>
+SPECAGG_FUNCTION T smallest_with(const Row& row, const softmax_factors<T>& weight, double least) {
   const T bound = double(T(least)) < least ? detail::next_above(T(least)) : T(least);
-  const double negated =
-      reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-        return specagg::reduce_block<detail::larger>(
-            count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-              const V l = detail::load_logits<V>(logits + begin + k, lanes);
-              return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
-            });
-      });
+  const double negated = row.template reduce<detail::larger>([&](auto l) SPECAGG_INNER {
+    using V = decltype(l);
+    return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
+  });
   return T(-negated);
 }
 
 // Three sums of weights: of the tokens with logit >= a, >= b and >= c.
-template <class S, class T = computed<S>>
-SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size,
-                                                       const softmax_factors<T>& weight, T a, T b,
-                                                       T c) {
-  using V = vec<T, 16>;
-  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    return specagg::reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      const V e = weight(l - V(weight.max));
-      return both(zero_where(l < V(a), e), both(zero_where(l < V(b), e), zero_where(l < V(c), e)));
-    });
+template <class Row, class T>
+SPECAGG_FUNCTION both<double, both<double>> masses_from(const Row& row,
+                                                        const softmax_factors<T>& weight, T a, T b,
+                                                        T c) {
+  return row.template reduce<detail::add>([&](auto l) SPECAGG_INNER {
+    using V = decltype(l);
+    const V e = weight(l - V(weight.max));
+    return both(zero_where(l < V(a), e), both(zero_where(l < V(b), e), zero_where(l < V(c), e)));
   });
 }
 
 // Lists the tokens among which the shortest prefix of weight `enough` ends, 0 < enough < all.total.
 // `above` becomes the weight of the tokens before them. False if they do not fit in the list
 // (thousands of ties).
-template <class S, class T = computed<S>>
-bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all, double temperature,
-                   double enough, shortlist<T>& list, double& above) {
+template <class Row, class List, class T>
+SPECAGG_FUNCTION bool list_crossing(const Row& row, const softmax_sum<T>& all, double temperature,
+                                    double enough, List& list, double& above) {
+  constexpr T infinity = std::numeric_limits<T>::infinity(),
+              least = std::numeric_limits<T>::lowest();
   // A token is not needed if it weighs less than 1 / size of the weight that may be left out. (Half
   // of that is used here, which is more than any round-off.)
   const double needed =
-      double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
-  T lowest = T(std::max(needed, double(std::numeric_limits<T>::lowest())));
-  T end = std::numeric_limits<T>::infinity();
+      fma(temperature, log((all.total - enough) / double(row.size()) / 2), double(all.max));
+  T lowest = needed > double(least) ? T(needed) : least, end = infinity;
   const softmax_factors<T> weight(all.max, temperature, 1);
   above = 0;
   for (double from = all.total;;) {  // the weight of the tokens with logit >= `lowest`
-    const T largest = std::min(end, all.max);
-    const double heaviest = double(weight(vec<T, 1>(largest - all.max)).v);  // of one token
-    if (from - above <= double(list.capacity) * heaviest &&
-        list_between(logits, size, lowest, end, list))
+    const T largest = end < all.max ? end : all.max;
+    // of one token
+    const double heaviest = double(weight(vec<T, 1>(largest) - vec<T, 1>(all.max)).v);
+    if (from - above <= double(List::capacity) * heaviest && row.list_between(lowest, end, list))
       return true;
-    const T step = (largest - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
+    const T step = uncontracted(vec<T, 1>((largest - lowest) / 4)).v;
+    const T a = lowest + step, b = a + step, c = b + step;
     if (!(lowest < a && a < b && b < c && c < end)) return false;
-    const auto [from_a, from_bc] = masses_from(logits, size, weight, a, b, c);
+    const auto [from_a, from_bc] = masses_from(row, weight, a, b, c);
     const auto [from_b, from_c] = from_bc;
     if (from_c >= enough) {
       lowest = c;

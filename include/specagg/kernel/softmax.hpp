@@ -20,7 +20,9 @@ struct cutoff {
 
   // What it keeps, by the logit and the id of a token.
   SPECAGG_FUNCTION bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
-  bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
+  SPECAGG_FUNCTION bool keeps(T l, std::size_t id) const {
+    return l > logit || (l == logit && id <= last);
+  }
 };
 
 // The elements of one softmax row: e^(x / temperature) / total for x = l - max <= 0. With total = 1
@@ -95,40 +97,50 @@ SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
 
 }  // namespace detail
 
+// A cutoff in one block of the row: it knows tokens by their place in the block.
+template <class T>
+struct block_cutoff {
+  T cut, last;  // last: of the ties, -1 (none is kept) ... the number of tokens (all are)
+
+  SPECAGG_FUNCTION block_cutoff(std::size_t begin, std::size_t count, const cutoff<T>& c)
+      : cut(c.logit),
+        last(c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count)) {}
+  // Of tokens with these logits at k, k + 1, ... the ones that it drops. A NaN is not dropped: it
+  // must be found.
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {
+    return (l < V(cut)) | ((l == V(cut)) & (V::iota(0) + V(k) > V(last)));
+  }
+};
+
 // One block of logits, read as probabilities. S is the type that stores them: float, double, bf16
 // or f16.
 template <class S>
-struct softmax_block {
+struct softmax_block : block_cutoff<computed<S>> {
   using T = computed<S>;
   const S* logits;
   softmax_factors<T> factors;
-  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
-  T cut, last;
   bool filtered;
 
   SPECAGG_FUNCTION softmax_block(const S* row, std::size_t begin, std::size_t count,
                                  const softmax_factors<T>& f, const cutoff<T>& c)
-      : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
-    last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
-  }
+      : block_cutoff<T>(begin, count, c),
+        logits(row + begin),
+        factors(f),
+        filtered(!c.keeps_all()) {}
   // Tokens k..k+15 of the block. Elements from `lanes` on are 0.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
     // most vectors of a filtered row keep no token: no exponential
-    if (filtered && !any(!(l < V(cut)))) return V(0);
+    if (filtered && !any(!(l < V(this->cut)))) return V(0);
     const V e = factors(l - V(factors.max));
-    return uncontracted(filtered ? select(dropped(l, k), V(0), e) : e);
+    return uncontracted(filtered ? select(this->dropped(l, k), V(0), e) : e);
   }
-  // The logits of these tokens, -inf from `lanes` on; and which of them the cutoff drops.
+  // The logits of these tokens, -inf from `lanes` on.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
     return detail::load_logits<V>(logits + k, lanes);
-  }
-  template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type dropped(
-      V l, std::size_t k) const {  // a NaN is not dropped: it must be found
-    return (l < V(cut)) | ((l == V(cut)) & (V::iota(0) + V(k) > V(last)));
   }
 };
 

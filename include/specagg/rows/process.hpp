@@ -26,9 +26,13 @@ struct sampling {
   // rows/distribution.hpp: what softmax_row<float> refuses
   static constexpr double least_refused_temperature = 0x1.fffffep117;
 
-  SPECAGG_LANE bool valid() const {
+  SPECAGG_FUNCTION SPECAGG_LANE bool valid() const {
     return temperature >= 0 && temperature < least_refused_temperature && top_p > 0 && top_p <= 1 &&
            min_p >= 0 && min_p <= 1;
+  }
+  // Whether a filter may leave out tokens of a row of V logits.
+  SPECAGG_FUNCTION SPECAGG_LANE bool filters(std::size_t V) const {
+    return (top_k > 0 && top_k < V) || top_p != 1 || min_p != 0;
   }
 };
 
@@ -212,6 +216,61 @@ struct kept_places {
   }
 };
 
+// What top-k, top-p and min-p keep of a row of logits, whoever reads it (kernel/select.hpp), at a
+// usable temperature: found.restriction. Where `list` has all of it, found.sampled and found.places,
+// too. The sum at temperature 1 is noted where it was made. `list` is empty.
+template <class Row, class List, class Facts, class T = typename Row::value_type>
+SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temperature, List& list,
+                                  Facts& found) {
+  const std::size_t k = s.top_k;
+  const bool top_k = k > 0 && k < row.size();
+  bool listed = false;  // `list` has all that is kept but for what weighs `above`
+  double above = 0;
+  cutoff<T> cut;
+  softmax_sum<T> kept;
+  if (top_k && k <= List::capacity / 2) {
+    if (!row.list_largest(k, list, cut)) return status::invalid_row;
+    kept = row_of(list).sum_exponentials(temperature);
+    listed = true;
+  } else {
+    kept = row.sum_exponentials(temperature);
+    if (!(kept.total > 0)) return status::invalid_row;
+    if constexpr (requires { found.at_temperature_1; })
+      if (temperature == 1) found.at_temperature_1 = {kept.max, 1, kept.total};
+    if (top_k) {
+      cut = row.shortest_prefix(cut, double(k), count_of_tokens());
+      kept = row.sum_exponentials(temperature, cut);
+    }
+  }
+  const softmax_factors<T> weight(kept.max, temperature, 1);
+  const auto weight_of = [&](T x) {
+    return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v);
+  };
+  if (s.top_p < 1) {
+    const double enough = uncontracted(vec<double, 1>(s.top_p) * vec<double, 1>(kept.total)).v;
+    if (!listed && !top_k) listed = list_crossing(row, kept, temperature, enough, list, above);
+    // `enough` within round-off of everything can lie beyond what was listed; the whole row then
+    // decides.
+    if (listed && !(mass_of(row_of(list), weight) > 0)) listed = false;
+    if (listed) cut = list.shorten(enough - above, weight_of);
+    else cut = row.shortest_prefix(cut, enough, weight_of);
+  }
+  if (s.min_p > 0) {
+    const T lowest = smallest_with(row, weight, s.min_p);
+    if (lowest > cut.logit) {
+      cut = {lowest};
+      listed = false;
+    }
+  }
+  found.restriction = cut;
+  if (!listed) return status::ok;
+  found.sampled = {weight.max, temperature, above + mass_of(row_of(list), weight)};
+  if constexpr (requires { found.places; })
+    if (above == 0 && list.size <= 64)
+      found.places = {std::span(list.ids).first(list.size), row.size()};
+  return status::ok;
+}
+
 }  // namespace detail
 
 // A row of logits as the engine samples from it. normalise() finds what the filters keep:
@@ -262,58 +321,10 @@ class processed_row : public softmax_row<S> {
     return status::ok;
   }
   status filter(facts& found) const {
-    const S* l = this->logits();
-    const std::size_t size = this->size(), k = sampling_.top_k;
-    const double temperature = this->temperature(), p = sampling_.top_p;
-    const bool top_k = k > 0 && k < size;
-    if (!top_k && p == 1 && sampling_.min_p == 0) return status::ok;
-
+    if (!sampling_.filters(this->size())) return status::ok;
     shortlist<T> list;
-    bool listed = false;  // `list` has all that is kept but for what weighs `above`
-    double above = 0;
-    cutoff<T> cut;
-    softmax_sum<T> kept;
-    if (top_k && k <= list.capacity / 2) {
-      if (!list_largest(l, size, k, list, cut)) return status::invalid_row;
-      kept = sum_exponentials(list.logits.data(), list.size, temperature);
-      listed = true;
-    } else {
-      kept = sum_exponentials(l, size, temperature);
-      if (!(kept.total > 0)) return status::invalid_row;
-      if (temperature == 1) found.at_temperature_1 = {kept.max, 1, kept.total};
-      if (top_k) {
-        cut = detail::shortest_prefix(l, size, cut, double(k), [](T) { return 1.0; });
-        kept = sum_exponentials(l, size, temperature, cut);
-      }
-    }
-    const softmax_factors<T> weight(kept.max, temperature, 1);
-    const auto weight_of = [&](T x) {
-      return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v);
-    };
-    if (p < 1) {
-      const double enough = p * kept.total;
-      if (!listed && !top_k)
-        listed = list_crossing(l, size, kept, temperature, enough, list, above);
-      // `enough` within round-off of everything can lie beyond what was listed; the whole row then
-      // decides.
-      if (listed && !(mass_of(list.logits.data(), list.size, weight) > 0)) listed = false;
-      if (listed) cut = list.shorten(enough - above, weight_of);
-      else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
-    }
-    if (sampling_.min_p > 0) {
-      const T lowest = smallest_with(l, size, weight, sampling_.min_p);
-      if (lowest > cut.logit) {
-        cut = {lowest};
-        listed = false;
-      }
-    }
-    found.restriction = cut;
-    if (!listed) return status::ok;
-    found.sampled = {weight.max, temperature,
-                     above + mass_of(list.logits.data(), list.size, weight)};
-    if (above == 0 && list.size <= 64)
-      found.places = {std::span(list.ids).first(list.size), this->size()};
-    return status::ok;
+    return detail::find_kept(logits_in_memory<S>{this->logits(), this->size()}, sampling_,
+                             this->temperature(), list, found);
   }
 
   sampling sampling_;

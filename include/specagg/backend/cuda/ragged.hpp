@@ -4,6 +4,7 @@
 // of numbers as the result. The kernels, tokens, statuses and bits are those of
 // backend/cuda/verify.hpp.
 #pragma once
+#include <specagg/backend/cuda/filter.hpp>
 #include <specagg/backend/cuda/verify.hpp>
 
 SPECAGG_BEGIN
@@ -84,6 +85,19 @@ struct ragged_batch {
   const std::uint32_t *target_mask = nullptr, *draft_mask = nullptr;
   end_tokens end_of_text = {};  // if there are several: in device memory
 };
+// Filters of rows of logits, as sampling's (rows/process.hpp), each [B] or null [off]. Values out of
+// range: invalid_parameter.
+struct ragged_filters {
+  integers top_k = {};  // 0, and the vocabulary or more: off
+  reals top_p = {}, min_p = {};
+  // of the draft's rows; or null [the target's]
+  integers draft_top_k = {};
+  reals draft_top_p = {}, draft_min_p = {};
+};
+// A batch with filters. It has kernels of its own, of which one takes a thread block for each row:
+// only for batches in which a request has filters.
+template <class S, class Draft = S>
+struct filtered_batch : ragged_batch<S, Draft>, ragged_filters {};
 // The output, in device memory. All elements are written. It must not overlap with the input.
 struct ragged_outcome {
   written_ids tokens = {};           // [B][most + 1] the emitted tokens, then -1
@@ -101,6 +115,8 @@ namespace detail {
 // What the kernels take.
 template <class S, class Draft>
 struct ragged : ragged_batch<S, Draft> {};
+template <class S, class Draft>
+struct filtered : ragged<S, Draft>, ragged_filters {};
 
 // The drafted tokens of request r among all. Counts that are no counts give no tokens.
 template <class S, class Draft>
@@ -202,6 +218,108 @@ bool can_launch(const ragged<S, Draft>& b, const ragged_outcome& out, bool reads
          b.seed && out.tokens && out.accepted;
 }
 
+// ---- filtered batches: between the two kernels, one that finds what the filters keep ------------
+
+template <class S, class Draft>
+struct facts_of_batch<filtered<S, Draft>> {
+  using type = filtered_facts;
+};
+template <class S, bool Whole>
+__device__ auto known_row(const raw_row<S, Whole>& row, const filtered_facts& facts,
+                          collective<Whole>& together) {
+  if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>)
+    return device_row(row, facts, together);
+  else return filtered_row<S, Whole>(row, facts, together);
+}
+template <class S, class Draft>
+__device__ sampling filters_of(const filtered<S, Draft>& b, std::size_t r, bool of_draft,
+                               double temperature) {
+  const integers top_k = of_draft && b.draft_top_k ? b.draft_top_k : b.top_k;
+  const reals top_p = of_draft && b.draft_top_p ? b.draft_top_p : b.top_p,
+              min_p = of_draft && b.draft_min_p ? b.draft_min_p : b.min_p;
+  const std::int64_t k = top_k ? top_k[r] : 0;
+  constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
+  return {k < 0 ? -1 : temperature, k < most ? std::uint32_t(k) : most, top_p ? top_p[r] : 1,
+          min_p ? min_p[r] : 0};
+}
+// Where a batch has the facts of its rows: after the sums of their blocks.
+template <class Rows>
+SPECAGG_FUNCTION filtered_facts* facts_in(const Rows& rows, block_sum<float>* sums) {
+  const std::size_t n = rows.b.requests * rows.of_request();
+  return reinterpret_cast<filtered_facts*>(sums + n * 2 * block_count(rows.b.vocabulary));
+}
+// A thread block finds the facts of one row.
+template <class Rows>
+__global__ void __launch_bounds__(threads, 2)
+    filter_rows(Rows rows, bool confidence, block_sum<float>* sums) {
+  alignas(16) __shared__ unsigned char memory[sizeof(filter_memory)];
+  start_next_kernel();
+  auto& shared = *reinterpret_cast<filter_memory*>(memory);
+  collective<false> together(shared.reductions);
+  const std::size_t i = blockIdx.x, r = i / rows.of_request(), j = i % rows.of_request();
+  rows.read(r, j, [&](const auto& row, double temperature) {
+    const auto found = filtered_facts_of(
+        row, filters_of(rows.b, r, j < rows.draft_rows, temperature), confidence,
+        sums_of(rows, r, j, sums), shared, together);
+    if (threadIdx.x == 0) facts_in(rows, sums)[i] = found;
+  });
+}
+template <class S, class Draft, bool Whole>
+cudaError_t launch_between(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, bool confidence,
+                           block_sum<float>* sums, cudaStream_t stream) {
+  using any_rows = rows_of_drafts<filtered<S, Draft>, false>;
+  const any_rows all{rows.b, rows.draft_rows, rows.bonus_reads_draft};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(rows.b.requests * rows.of_request()));
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, filter_rows<any_rows>, all, confidence, sums);
+}
+// They are known.
+template <class S, class Draft, bool Whole>
+__device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t r,
+                           bool /*confidence*/, block_sum<float>* sums, filtered_facts* facts,
+                           const collective<Whole>& together) {
+  wait_for_last_kernel();
+  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
+    filtered_facts found{};
+    found.why = status::missing_row;
+    rows.read(r, j, [&](const auto&, double) {
+      found = facts_in(rows, sums)[r * rows.of_request() + j];
+    });
+    if (threadIdx.x % 32 == 0) together.publish(facts, j, found);
+  }
+  together.synchronise();
+}
+
+// verify() of either batch.
+template <class Batch, class Policies, class Verifier>
+cudaError_t verify_ragged(const Batch& b, const Policies& policies, const Verifier& verifier,
+                          const ragged_outcome& out, void* storage, std::size_t storage_bytes,
+                          std::size_t needed_bytes, cudaStream_t stream) {
+  if constexpr (!requires { policies[0]; }) {
+    return verify_ragged(b, same_for_all<Policies>{policies}, verifier, out, storage,
+                         storage_bytes, needed_bytes, stream);
+  } else {
+    using Policy = policy_of<Policies>;
+    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
+                  "specagg: one policy for all requests, or a device pointer to one for each");
+    constexpr bool no_rows = std::is_same_v<decltype(b.draft), const one_hot*>;
+    const bool reads =
+        (b.drafted > 0 || (reads_draft<Policy> && b.draft_bonus)) &&
+        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
+    if constexpr (std::is_pointer_v<Policies>)
+      if (!policies) return cudaErrorInvalidValue;
+    if (b.requests == 0) return cudaSuccess;
+    if (!can_launch(b, out, reads) || !storage ||
+        reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 || storage_bytes < needed_bytes)
+      return cudaErrorInvalidValue;
+    const bool whole = rows_in_fours(b, reads && !no_rows);
+    const std::size_t draft_rows = reads && !no_rows ? b.most + reads_draft<Policy> : 0;
+    return verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
+  }
+}
+
 }  // namespace detail
 
 // Bytes of device memory that verify() needs: 32 for each block of 1024 logits. It must be aligned
@@ -211,36 +329,30 @@ template <class S, class Draft>
   return detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
 }
 
+// The same, and sizeof(filtered_facts) for each row.
+template <class S, class Draft>
+[[nodiscard]] std::size_t verify_storage(const filtered_batch<S, Draft>& b) {
+  const ragged_batch<S, Draft>& unfiltered = b;
+  return verify_storage(unfiltered) + b.requests * (2 * b.most + 2) * sizeof(filtered_facts);
+}
+
 // As verify() of a batch<S>: two launches on `stream`, no synchronisation, no allocation; can be
 // captured in a graph. cudaErrorInvalidValue also for more drafted tokens than requests * most, and
 // for a mask of rows that are no logits.
 template <class S, class Draft, class Policies, class Verifier>
-[[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& given, const Policies& policies,
+[[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  if constexpr (!requires { policies[0]; }) {
-    return verify(given, detail::same_for_all<Policies>{policies}, verifier, out, storage,
-                  storage_bytes, stream);
-  } else {
-    using Policy = detail::policy_of<Policies>;
-    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
-                  "specagg: one policy for all requests, or a device pointer to one for each");
-    constexpr bool no_rows = std::is_same_v<Draft, one_hot>;
-    const bool reads =
-        (given.drafted > 0 || (reads_draft<Policy> && given.draft_bonus)) &&
-        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
-    if constexpr (std::is_pointer_v<Policies>)
-      if (!policies) return cudaErrorInvalidValue;
-    if (given.requests == 0) return cudaSuccess;
-    const detail::ragged<S, Draft> b{given};
-    if (!detail::can_launch(b, out, reads) || !storage ||
-        reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 ||
-        storage_bytes < verify_storage(given))
-      return cudaErrorInvalidValue;
-    const bool whole = detail::rows_in_fours(b, reads && !no_rows);
-    const std::size_t draft_rows = reads && !no_rows ? b.most + reads_draft<Policy> : 0;
-    return detail::verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
-  }
+  return detail::verify_ragged(detail::ragged<S, Draft>{b}, policies, verifier, out, storage,
+                               storage_bytes, verify_storage(b), stream);
+}
+// The same in three launches.
+template <class S, class Draft, class Policies, class Verifier>
+[[nodiscard]] cudaError_t verify(const filtered_batch<S, Draft>& b, const Policies& policies,
+                                 const Verifier& verifier, const ragged_outcome& out, void* storage,
+                                 std::size_t storage_bytes, cudaStream_t stream) {
+  return detail::verify_ragged(detail::filtered<S, Draft>{{b}, b}, policies, verifier, out, storage,
+                               storage_bytes, verify_storage(b), stream);
 }
 
 }  // namespace cuda

@@ -88,6 +88,14 @@ struct row_scales {
         confidence(exp_scale<float>::of_temperature(1).high) {}
 };
 
+// Weights as they are: no token is left out.
+struct all_kept {
+  template <class V>
+  __device__ V operator()(V weight, V /*logits*/, std::size_t /*k*/) const {
+    return weight;
+  }
+};
+
 // A block of a row, 64 logits in each of 16 threads. Thread t has four of every 64: lanes 4 (t mod
 // 4) .. + 3 of accumulator t / 4.
 template <class S>
@@ -116,16 +124,30 @@ class block_in_registers {
     for (std::size_t i = 0; i < 16; ++i) top = max(l_[i].template as<V>(), top);
     return float(across_group<specagg::detail::larger>(top));
   }
-  // Relative to e^(shift / temperature).
-  __device__ block_sum<float> sum(float largest, float scale, float shift) const {
+  // Relative to e^(shift / temperature). keep(weights, logits, k) is of tokens k .. k + 3.
+  template <class Keep = all_kept>
+  __device__ block_sum<float> sum(float largest, float scale, float shift,
+                                  const Keep& keep = {}) const {
     using weight = specagg::detail::weight_in_unit<float>;
     // nothing is finite: NaN must still be found
     const bool none = largest == -std::numeric_limits<float>::infinity();
     const weight w(scale, none ? unit() : unit::of(weight::exponent(largest - shift, scale)));
     V sum(0);
 #pragma unroll
-    for (std::size_t i = 0; i < 16; ++i) sum = sum + w(l_[i].template as<V>() - V(shift));
+    for (std::size_t i = 0; i < 16; ++i) {
+      const V l = l_[i].template as<V>();
+      sum = sum + keep(w(l - V(shift)), l, 4 * (threadIdx.x % 16) + 64 * i);
+    }
     return {largest, across_group<specagg::detail::add>(sum)};
+  }
+  // f(i, its logit, its place in the block) of the 64 logits of this thread, i = 4 a + b: number b
+  // of the four at 64 a. -inf beyond the row.
+  template <class F>
+  __device__ void each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+      f(i, specagg::detail::number(l_[i / 4].x[i % 4]),
+        4 * (threadIdx.x % 16) + 64 * std::size_t(i / 4) + std::size_t(i % 4));
   }
 
  private:

@@ -8,10 +8,10 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <type_traits>
 
 #include <specagg/backend/cuda/given_row.hpp>
+#include <specagg/backend/cuda/launch.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -190,6 +190,18 @@ __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, blo
   together.synchronise();
 }
 
+// What a batch knows of a row, and the row that can be read with it. Filtered batches have others
+// (backend/cuda/filter.hpp).
+template <class Batch>
+struct facts_of_batch {
+  using type = row_facts;
+};
+template <class S, bool Whole>
+__device__ auto known_row(const raw_row<S, Whole>& row, const row_facts& facts,
+                          collective<Whole>& together) {
+  return device_row(row, facts, together);
+}
+
 // policies[r] for request r, or the same policy for all.
 template <class Policy>
 struct same_for_all {
@@ -220,17 +232,18 @@ __global__ void __launch_bounds__(threads, 2)
     verify_requests(rows_of_drafts<Batch, Whole> rows, Policies policies, Verifier verifier,
                     block_sum<float>* sums, Outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
-  alignas(16) __shared__ unsigned char fact_memory[sizeof(row_facts) * (2 * most_drafted + 2)];
+  using known = typename facts_of_batch<Batch>::type;
+  alignas(16) __shared__ unsigned char fact_memory[sizeof(known) * (2 * most_drafted + 2)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
-  auto* facts = reinterpret_cast<row_facts*>(fact_memory);
+  auto* facts = reinterpret_cast<known*>(fact_memory);
   const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
   find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
-    return device_row(draft_row<Whole>(b, r, j), facts[j], together);
+    return known_row(draft_row<Whole>(b, r, j), facts[j], together);
   });
   const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
-    return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
+    return known_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   });
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
   random_streams chooser(seed, request);
@@ -251,68 +264,6 @@ __global__ void __launch_bounds__(threads, 2)
   if (together.leads()) write(out, r, b.most, verified{v, emissions, acceptances});
 }
 
-// What the current device can do with a kernel.
-struct kernel_limits {
-  unsigned processors = 0, cluster = 1;  // cluster: the largest that fits on the device
-  // whether it may start before the kernel before it has ended, also when a graph is captured
-  bool overlaps = false;
-};
-inline constexpr int most_devices = 64;  // whose limits are remembered
-
-template <class Kernel>
-cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
-  int processors = 0, clusters = 0, driver = 0;
-  cudaFuncAttributes attributes{};
-  if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-      e != cudaSuccess)
-    return e;
-  if (const auto e = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
-      e != cudaSuccess)
-    return e;
-  if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess) return e;
-  if (const auto e = cudaDriverGetVersion(&driver); e != cudaSuccess) return e;
-  limits = {unsigned(processors), 1};
-  // the code that runs was compiled without clusters
-  if (!clusters || attributes.ptxVersion < 90) return cudaSuccess;
-  limits.overlaps = driver >= 12030;
-  for (unsigned size = most_in_cluster; size > 1; size /= 2) {
-    cudaLaunchAttribute shape{};
-    shape.id = cudaLaunchAttributeClusterDimension;
-    shape.val.clusterDim = {size, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(size);
-    config.blockDim = dim3(threads);
-    config.attrs = &shape;
-    config.numAttrs = 1;
-    int fit = 0;
-    if (cudaOccupancyMaxActiveClusters(&fit, kernel, &config) != cudaSuccess) {
-      (void)cudaGetLastError();  // it was a question: no later check reports its answer
-    } else if (fit > 0) {
-      limits.cluster = size;
-      break;
-    }
-  }
-  return cudaSuccess;
-}
-
-// The same, asked once for each kernel and device.
-template <auto Kernel>
-cudaError_t limits_of(kernel_limits& limits) {
-  // 32 processors + 2 cluster + overlaps; 0: not asked
-  static std::atomic<std::uint32_t> known[most_devices];
-  static_assert(most_in_cluster < 16);
-  int device = 0;
-  if (const auto e = cudaGetDevice(&device); e != cudaSuccess) return e;
-  if (const std::uint32_t x = device < most_devices ? known[device].load() : 0) {
-    limits = {x / 32, x / 2 % 16, x % 2 == 1};
-    return cudaSuccess;
-  }
-  const auto e = ask_limits(Kernel, device, limits);
-  if (e == cudaSuccess && device < most_devices)
-    known[device].store(32 * limits.processors + 2 * limits.cluster + limits.overlaps);
-  return e;
-}
-
 // Launches the kernel that reads all rows of a batch.
 template <class Rows>
 cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sums,
@@ -324,35 +275,6 @@ cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sum
   config.stream = stream;
   return cudaLaunchKernelEx(&config, sum_rows<Rows>, rows, confidence, sums);
 }
-// Launches the kernel that judges them, on `requests` clusters. A cluster has more than one thread
-// block if that does not fill the device; never more than there is work for, or than the device can
-// run.
-template <auto Kernel, class... A>
-cudaError_t launch_verifier(std::size_t requests, std::size_t vocabulary, cudaStream_t stream,
-                            A... arguments) {
-  kernel_limits limits;
-  if (const auto e = limits_of<Kernel>(limits); e != cudaSuccess) return e;
-  unsigned cluster = 1;
-  while (cluster < limits.cluster && cluster * groups < block_count(vocabulary) &&
-         cluster * requests <= limits.processors)
-    cluster *= 2;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(requests * cluster));
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2]{};
-  config.attrs = attributes;
-  if (cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
-  }
-  if (limits.overlaps) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  return cudaLaunchKernelEx(&config, Kernel, arguments...);
-}
-
 // Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and
 // nothing that its kernels need is null or too small.
 template <class Batch, class Outcome>
@@ -382,13 +304,19 @@ bool rows_in_fours(const Batch& b, bool reads_draft) {
          in_fours(b.target, b.target_stride) && (!reads_draft || in_fours(b.draft, b.draft_stride));
 }
 
+// Launches what a batch needs between its two kernels: nothing.
+template <class Rows>
+cudaError_t launch_between(const Rows&, bool /*confidence*/, block_sum<float>*, cudaStream_t) {
+  return cudaSuccess;
+}
 // Launches both kernels.
 template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
 cudaError_t verify_rows(const rows_of_drafts<Batch, Whole>& rows, const Policies& policies,
                         const Verifier& verifier, const Outcome& out, block_sum<float>* sums,
                         cudaStream_t stream) {
-  const auto e = launch_sums(rows, reads_confidence<policy_of<Policies>>, sums, stream);
-  if (e != cudaSuccess) return e;
+  constexpr bool confidence = reads_confidence<policy_of<Policies>>;
+  if (const auto e = launch_sums(rows, confidence, sums, stream); e != cudaSuccess) return e;
+  if (const auto e = launch_between(rows, confidence, sums, stream); e != cudaSuccess) return e;
   return launch_verifier<verify_requests<Whole, Batch, Policies, Verifier, Outcome>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, out);
 }

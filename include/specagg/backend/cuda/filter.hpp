@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// What top-k, top-p and min-p keep of rows in device memory. A thread block takes a row. The filters
+// are those of the CPU (find_kept of rows/process.hpp and what it calls): here is only how the
+// threads read a row together, and keep a list of tokens in shared memory. The sums and the lists
+// have the order of the CPU's, so cutoffs and normalisers have the same bits.
+//
+// One thing takes long: the shortest prefix of a whole row by weights, one addition after the other
+// for each token. It is needed for top-p after a top-k above 1024, and for thousands of ties.
+#pragma once
+#include <specagg/backend/cuda/filtered_row.hpp>
+#include <specagg/rows/process.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+namespace detail {
+
+using specagg::detail::bits_at_once;
+using specagg::detail::count_of_tokens;
+
+// The memory of a thread block that filters a row. Of two that share their place, one is used at a
+// time.
+struct filter_memory {
+  static constexpr std::size_t capacity = shortlist<float>::capacity;
+  union {
+    shared_memory reductions;
+    double mass[1 << bits_at_once];  // of the buckets of a shortest prefix
+  };
+  union {
+    block_sum<float> sums[most_blocks];
+    struct {
+      float weight[block_size];
+      std::uint32_t bucket[block_size];
+    } part;  // of a row: its tokens that are in a bucket
+    std::uint32_t order[capacity];
+  };
+  alignas(16) float logits[capacity];  // of the list
+  token_id ids[capacity];
+  std::uint32_t counts[groups];
+  std::size_t found;
+};
+static_assert(sizeof(filter_memory) <= 48 << 10);
+
+// The sum of x over the threads before this one; total: over all of the thread block.
+__device__ inline unsigned sum_before(unsigned x, filter_memory& m, unsigned& total) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  unsigned up_to = x;
+  for (unsigned d = 1; d < 32; d *= 2) {
+    const unsigned y = __shfl_up_sync(~0u, up_to, d);
+    if (lane >= d) up_to += y;
+  }
+  __syncthreads();
+  if (lane == 31) m.counts[warp] = up_to;
+  __syncthreads();
+  unsigned before = up_to - x;
+  total = 0;
+  for (unsigned w = 0; w < threads / 32; ++w) {
+    if (w < warp) before += m.counts[w];
+    total += m.counts[w];
+  }
+  return before;
+}
+
+// ---- the shortest prefix (shortest_prefix of kernel/select.hpp) ---------------------------------
+
+// Four logits for each thread of tokens begin .. begin + 1023.
+template <class S>
+struct four_logits {
+  std::size_t first;
+  int count;
+  float x[4];
+  __device__ four_logits(const raw_row<S, false>& row, std::size_t begin)
+      : first(begin + 4 * threadIdx.x), count(lanes_at<false>(row.size, first)) {
+    row.four_at(first, count).template as<vec<float, 4>>().store(x);
+  }
+};
+
+// One of its steps: which bits of a logit are the number of its bucket, and which must be `prefix`.
+struct prefix_step {
+  cutoff<float> cut;
+  std::uint32_t prefix;
+  int left, take;
+  static constexpr std::uint32_t none = ~0u;
+  __device__ std::uint32_t bucket_of(float l, std::size_t v) const {
+    const std::uint32_t k = specagg::detail::ordered(l);
+    if ((left < 32 && k >> left != prefix >> left) || !cut.keeps(l, v)) return none;
+    return k >> (left - take) & ((1u << take) - 1);
+  }
+};
+
+// m.mass: what the tokens of each bucket weigh. Each bucket has a thread that adds its weights in
+// ascending order of ids. Counts are exact in any order.
+template <class S, class Weight>
+__device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& step,
+                            const Weight& weight, filter_memory& m) {
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < 1u << step.take; i += threads) m.mass[i] = 0;
+  __syncthreads();
+  if constexpr (std::is_same_v<Weight, count_of_tokens>) {
+    for (std::size_t b = threadIdx.x / 16; b < block_count(row.size); b += groups)
+      block_in_registers<S>(row, b).each([&](int, float l, std::size_t k) {
+        const std::size_t v = b * block_size + k;
+        if (v >= row.size) return;
+        if (const auto bucket = step.bucket_of(l, v); bucket != step.none)
+          atomicAdd(&m.mass[bucket], 1.0);
+      });
+  } else {
+    for (std::size_t begin = 0; begin < row.size; begin += block_size) {
+      const four_logits<S> l(row, begin);
+      std::uint32_t bucket[4];
+      unsigned in = 0, total;
+      for (int j = 0; j < 4; ++j) {
+        bucket[j] = j < l.count ? step.bucket_of(l.x[j], l.first + std::size_t(j)) : step.none;
+        in += bucket[j] != step.none;
+      }
+      unsigned at = sum_before(in, m, total);
+      for (int j = 0; j < 4; ++j) {
+        if (bucket[j] == step.none) continue;
+        m.part.weight[at] = float(weight(l.x[j]));
+        m.part.bucket[at++] = bucket[j];
+      }
+      __syncthreads();
+      for (unsigned i = 0; i < total; ++i)
+        if (m.part.bucket[i] % threads == threadIdx.x)
+          m.mass[m.part.bucket[i]] += double(m.part.weight[i]);
+    }
+  }
+  __syncthreads();
+}
+// Of the tokens with this logit that `cut` keeps, the last one that is needed: `above` is the weight
+// of the larger ones.
+template <class S, class Weight>
+__device__ cutoff<float> with_ties(const raw_row<S, false>& row, const cutoff<float>& cut,
+                                   float logit, double above, double enough, const Weight& weight,
+                                   filter_memory& m) {
+  cutoff<float> result{logit, 0};
+  const double each = weight(logit);
+  bool reached = false;
+  for (std::size_t begin = 0; begin < row.size && !reached; begin += block_size) {
+    const four_logits<S> l(row, begin);
+    const auto is_tie = [&](int j) {
+      return j < l.count && l.x[j] == logit && cut.keeps(l.x[j], l.first + std::size_t(j));
+    };
+    unsigned ties = 0, total, taken = 0;
+    for (int j = 0; j < 4; ++j) ties += is_tie(j);
+    unsigned number = sum_before(ties, m, total);
+    while (taken < total && !reached) {
+      above += each;
+      ++taken;
+      reached = above >= enough;
+    }
+    for (int j = 0; j < 4; ++j)
+      if (is_tie(j) && ++number == taken) m.found = l.first + std::size_t(j);
+    __syncthreads();
+    if (taken > 0) result.last = m.found;
+  }
+  return result;
+}
+// The largest logits of weight `enough`: the last of them. `above`: what those before it weigh.
+template <class S, class Weight>
+__device__ float last_logit(const raw_row<S, false>& row, const cutoff<float>& cut, double enough,
+                            const Weight& weight, double& above, filter_memory& m) {
+  std::uint32_t prefix = 0;
+  above = 0;
+  for (int left = 32; left > 0;) {
+    const int take = bits_at_once < left ? bits_at_once : left;
+    sum_buckets(row, prefix_step{cut, prefix, left, take}, weight, m);
+    left -= take;
+    prefix |= specagg::detail::crossing_bucket(m.mass, 1u << take, enough, above) << left;
+  }
+  return specagg::detail::unordered<float>(prefix);
+}
+template <class S, class Weight>
+__device__ cutoff<float> shortest_prefix(const raw_row<S, false>& row, const cutoff<float>& cut,
+                                         double enough, const Weight& weight, filter_memory& m) {
+  double above;
+  const float logit = last_logit(row, cut, enough, weight, above, m);
+  return with_ties(row, cut, logit, above, enough, weight, m);
+}
+
+// ---- a list and a row ---------------------------------------------------------------------------
+
+// As shortlist (kernel/select.hpp). Each thread has one; the tokens are in shared memory.
+class block_list {
+ public:
+  static constexpr std::size_t capacity = filter_memory::capacity;
+  std::size_t size = 0;
+  __device__ block_list(filter_memory& m, cuda::collective<false>& together)
+      : m_(&m), together_(&together) {}
+  __device__ filter_memory& memory() const { return *m_; }
+  __device__ cuda::collective<false>& together() const { return *together_; }
+  __device__ raw_row<float, false> row() const { return {m_->logits, nullptr, size}; }
+
+  template <class Weight>
+  __device__ cutoff<float> shorten(double enough, const Weight& weight) {
+    const cutoff<float> cut = size <= shortlist<float>::few
+                                  ? prefix_of_few(enough, weight)
+                                  : shortest_prefix(row(), {}, enough, weight, *m_);
+    const auto last = std::size_t(m_->ids[cut.last]);
+    constexpr unsigned each = capacity / threads;
+    float logit[each];
+    token_id id[each];
+    unsigned kept = 0, count = 0, total;
+#pragma unroll
+    for (unsigned i = 0; i < each; ++i) {
+      const std::size_t at = each * threadIdx.x + i;
+      if (at >= size) continue;
+      logit[i] = m_->logits[at];
+      id[i] = m_->ids[at];
+      if (!cut.keeps(logit[i], at)) continue;
+      kept |= 1u << i;
+      ++count;
+    }
+    unsigned at = sum_before(count, *m_, total);
+#pragma unroll
+    for (unsigned i = 0; i < each; ++i) {
+      if (!(kept >> i & 1)) continue;
+      m_->logits[at] = logit[i];
+      m_->ids[at++] = id[i];
+    }
+    __syncthreads();
+    size = total;
+    return {cut.logit, last};
+  }
+
+ private:
+  template <class Weight>
+  __device__ cutoff<float> prefix_of_few(double enough, const Weight& weight) const {
+    const unsigned t = threadIdx.x;
+    __syncthreads();
+    if (t < size) {
+      unsigned before = 0;
+      for (unsigned i = 0; i < size; ++i)
+        before += m_->logits[i] > m_->logits[t] || (m_->logits[i] == m_->logits[t] && i < t);
+      m_->order[before] = t;
+    }
+    __syncthreads();
+    const std::uint32_t last = m_->order[specagg::detail::reaching(
+        size, enough, [&](std::size_t i) { return weight(m_->logits[m_->order[i]]); })];
+    return {m_->logits[last], last};
+  }
+  filter_memory* m_;
+  cuda::collective<false>* together_;
+};
+
+// What a cutoff keeps of a block's weights.
+struct kept_by {
+  block_cutoff<float> cut;
+  template <class V>
+  __device__ V operator()(V weight, V l, std::size_t k) const {
+    return select(cut.dropped(l, k), V(0), weight);
+  }
+};
+
+// As logits_in_memory (kernel/select.hpp). blocks: the sums of the row's blocks, as sum_block_of()
+// makes them, at the temperature that it is asked for. Null for a list, of which no list is made.
+template <class S>
+class logits_of_block {
+ public:
+  using value_type = float;
+  __device__ logits_of_block(const raw_row<S, false>& row, const block_sum<float>* blocks,
+                             filter_memory& m, cuda::collective<false>& together)
+      : row_(row), blocks_(blocks), m_(&m), together_(&together) {}
+  __device__ std::size_t size() const { return row_.size; }
+  template <class Op, class F>
+  __device__ auto reduce(const F& f) const {
+    return together_->template reduce<Op>(*this, f);
+  }
+  struct block {
+    const raw_row<S, false>& row;
+    std::size_t begin;
+    template <class V>
+    __device__ V operator()(std::size_t k, int n) const {
+      return row.template at<V>(begin + k, n);
+    }
+  };
+  __device__ block open(std::size_t begin, std::size_t) const { return {row_, begin}; }
+
+  __device__ softmax_sum<float> sum_exponentials(double temperature,
+                                                 const cutoff<float>& cut = {}) const {
+    const float scale = exp_scale<float>::of_temperature(temperature).high;
+    if (blocks_ && cut.keeps_all()) return sum_of_blocks(row_, blocks_, scale);
+    const auto sum = sum_shifted(scale, 0, cut);
+    return specagg::detail::needs_shift(sum.max, scale) ? sum_shifted(scale, sum.max, cut) : sum;
+  }
+  __device__ bool list_largest(std::size_t k, block_list& list, cutoff<float>& cut) const {
+    const count_of_tokens one;
+    double above;
+    // at least k tokens reach it, or all that are not masked
+    const float least = std::numeric_limits<float>::lowest(),
+                reached = k <= block_count(size()) ? largest_block(k)
+                                                   : last_logit(row_, {}, double(k), one, above, *m_);
+    if (list_between(reached > least ? reached : least, infinite, list)) {
+      if (list.size >= k) cut = list.shorten(double(k), one);
+      return true;
+    }
+    cut = shortest_prefix({}, double(k), one);
+    return list_kept(cut.logit, list, [&](float l, std::size_t v) { return cut.keeps(l, v); });
+  }
+  __device__ bool list_between(float lowest, float end, block_list& list) const {
+    if (!list_kept(lowest, list, [=](float l, std::size_t) { return l >= lowest && l < end; }))
+      return false;
+    // The CPU's list must have room for 16 before the last 16 that it looks at.
+    std::size_t last = 0;
+    while (last < list.size &&
+           m_->ids[list.size - 1 - last] / 16 == m_->ids[list.size - 1] / 16)
+      ++last;
+    return list.size - last + 16 <= list.capacity;
+  }
+  template <class Weight>
+  __device__ cutoff<float> shortest_prefix(const cutoff<float>& cut, double enough,
+                                           const Weight& weight) const {
+    return detail::shortest_prefix(row_, cut, enough, weight, *m_);
+  }
+
+ private:
+  static constexpr float infinite = std::numeric_limits<float>::infinity();
+  __device__ softmax_sum<float> sum_shifted(float scale, float shift,
+                                            const cutoff<float>& cut) const {
+    const std::size_t n = block_count(size());
+    __syncthreads();
+    for (std::size_t b = threadIdx.x / 16; b < n; b += groups) {
+      const block_in_registers<S> block(row_, b);
+      const kept_by kept{block_cutoff<float>(b * block_size, block_size, cut)};
+      const auto sum = block.sum(block.largest(), scale, shift, kept);
+      if (threadIdx.x % 16 == 0) m_->sums[b] = sum;
+    }
+    __syncthreads();
+    float largest = -infinite;
+    for (std::size_t b = threadIdx.x % 32; b < n; b += 32)
+      largest = m_->sums[b].max > largest ? m_->sums[b].max : largest;
+    warp_sum sum(largest_of_warp(largest), scale, shift);
+    for (std::size_t b = threadIdx.x % 32; b < n; b += 32) sum.add(m_->sums[b]);
+    return sum.total();
+  }
+  // The k-th largest of the blocks' largest logits.
+  __device__ float largest_block(std::size_t k) const {
+    const std::size_t n = block_count(size()), t = threadIdx.x;
+    static_assert(most_blocks <= threads);
+    __syncthreads();
+    if (t < n) m_->sums[t] = blocks_[t];
+    __syncthreads();
+    std::size_t before = 0;
+    for (std::size_t b = 0; t < n && b < n; ++b)
+      before += m_->sums[b].max > m_->sums[t].max ||
+                (m_->sums[b].max == m_->sums[t].max && b < t);
+    if (t < n && before + 1 == k) m_->found = t;
+    __syncthreads();
+    return m_->sums[m_->found].max;
+  }
+  // Lists the tokens with keep(logit, id), in ascending order of their ids: none is below `lowest`.
+  // False if there are too many.
+  template <class Keep>
+  __device__ bool list_kept(float lowest, block_list& list, const Keep& keep) const {
+    const std::size_t n = block_count(size());
+    const unsigned group = threadIdx.x / 16;
+    unsigned listed = 0;
+    for (std::size_t first = 0; first < n; first += groups) {
+      const std::size_t b = first + group;
+      const block_in_registers<S> block(row_, b < n && blocks_[b].max >= lowest ? b : n);
+      std::uint32_t own[4] = {}, up_to[4], all[4];  // of the four at 64 i: byte i mod 4 of i / 4
+      block.each([&](int i, float l, std::size_t k) {
+        own[i / 16] += std::uint32_t(keep(l, b * block_size + k)) << i / 4 % 4 * 8;
+      });
+      const unsigned of_group = bytes_before(own, up_to, all);
+      __syncthreads();
+      if (threadIdx.x % 16 == 0) m_->counts[group] = of_group;
+      __syncthreads();
+      unsigned at = listed;
+      for (unsigned g = 0; g < groups; ++g) {
+        if (g < group) at += m_->counts[g];
+        listed += m_->counts[g];
+      }
+      if (listed > list.capacity) return false;
+      unsigned to = 0;
+      block.each([&](int i, float l, std::size_t k) {
+        if (i % 4 == 0) to = at + (up_to[i / 16] >> i / 4 % 4 * 8 & 255);
+        if (keep(l, b * block_size + k)) {
+          m_->logits[to] = l;
+          m_->ids[to++] = token_id(b * block_size + k);
+        }
+        if (i % 4 == 3) at += all[i / 16] >> i / 4 % 4 * 8 & 255;
+      });
+    }
+    __syncthreads();
+    list.size = listed;
+    return true;
+  }
+  // Sums of 16 bytes over the threads of a group of 16: those before this one, and all; no sum is
+  // above 64. Returns the sum of all bytes.
+  __device__ static unsigned bytes_before(const std::uint32_t* own, std::uint32_t* before,
+                                          std::uint32_t* all) {
+    const unsigned lane = threadIdx.x % 16, mask = threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu;
+    unsigned sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t up_to = own[i];
+      for (unsigned d = 1; d < 16; d *= 2) {
+        const std::uint32_t y = __shfl_up_sync(mask, up_to, d, 16);
+        if (lane >= d) up_to += y;
+      }
+      before[i] = up_to - own[i];
+      all[i] = __shfl_sync(mask, up_to, 15, 16);
+      sum += (all[i] & 255) + (all[i] >> 8 & 255) + (all[i] >> 16 & 255) + (all[i] >> 24);
+    }
+    return sum;
+  }
+
+  raw_row<S, false> row_;
+  const block_sum<float>* blocks_;
+  filter_memory* m_;
+  cuda::collective<false>* together_;
+};
+__device__ inline logits_of_block<float> row_of(const block_list& list) {
+  return {list.row(), nullptr, list.memory(), list.together()};
+}
+
+// ---- the facts of a row, and the row with them --------------------------------------------------
+
+// The facts of a row whose blocks were summed. The threads of a thread block; every one gets them.
+template <class S>
+__device__ filtered_facts filtered_facts_of(const raw_row<S, false>& row, const sampling& s,
+                                            bool confidence, const block_sum<float>* blocks,
+                                            filter_memory& m, cuda::collective<false>& together) {
+  filtered_facts found{facts_of(row, s.temperature, confidence, blocks), {}};
+  if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>) {
+    return found;
+  } else {
+    if (!s.valid()) found.why = status::invalid_parameter;
+    if (found.why != status::ok) return found;
+    if (found.greedy) {
+      const float largest = specagg::detail::number(row.logits[found.token]);
+      found.sampled = {largest, 1, 1};
+      found.restriction = {largest, found.token};
+      return found;
+    }
+    if (!s.filters(row.size)) return found;
+    const logits_of_block<S> logits(row, blocks, m, together);
+    block_list list(m, together);
+    found.sampled = {};
+    found.why = specagg::detail::find_kept(logits, s, s.temperature, list, found);
+    if (found.why != status::ok || found.sampled.known()) return found;
+    const auto sum = logits.sum_exponentials(s.temperature, found.restriction);
+    found.sampled = {sum.max, s.temperature, sum.total};
+    return found;
+  }
+}
+
+}  // namespace detail
+
+}  // namespace cuda
+SPECAGG_END

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Also what tests specagg/backend/cuda/filtered_row.hpp: which tokens the device's filters keep, and
+// with which normaliser, against processed_row, bit by bit.
+#include "cuda/agree.hpp"
+
+#include <specagg/backend/cuda/filter.hpp>
+#include <specagg/backend/cuda/ragged.hpp>
+
+using namespace specagg;
+namespace device = specagg::cuda;
+
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+// Rows with few ties, many, and nothing else; at the ends of what is a number; and invalid ones.
+template <class S>
+void fill(std::span<S> row, std::size_t kind, numbers& random) {
+  const std::size_t V = row.size();
+  for (std::size_t v = 0; v < V; ++v) {
+    double l = 3 * random.bell();
+    if (kind == 1) l = std::round(l);               // hundreds of ties at each logit
+    if (kind == 2) l = 2.5;                         // uniform
+    if (kind == 3) l = random.below(2) ? 1 : 1.25;  // two logits
+    if (kind == 4) l = 0.02 * l;                    // nearly uniform
+    if (kind == 5) l = l * l * l + 300;             // peaked, far from 0
+    if (kind == 6) l = double(v) / 64;              // ascending
+    if (kind == 7) l = random.below(20) ? -INFINITY : l;
+    if (kind == 8) l = 1e4 * l;
+    if (kind == 9) l = random.below(3) ? 0. : -0.;
+    row[v] = stored<S>(float(l));
+  }
+  if (kind == 10) row[random.below(V)] = stored<S>(NAN);
+  if (kind == 11) row[random.below(V)] = stored<S>(INFINITY);
+  if (kind == 12) std::fill(row.begin(), row.end(), stored<S>(-INFINITY));
+  if (kind == 13) std::fill(row.begin() + 1, row.end(), stored<S>(-INFINITY));
+}
+
+sampling some_sampling(std::size_t V, numbers& random) {
+  const auto one_of = [&](auto... x) {
+    const double all[] = {double(x)...};
+    return all[random.below(sizeof...(x))];
+  };
+  sampling s;
+  s.temperature = one_of(1, 1, 1, 0.7, 0.7, 2, 0, 1e-3, 60, 1e20);
+  if (random.below(2))
+    s.top_k = std::uint32_t(
+        one_of(1, 2, 5, 16, 40, 63, 64, 65, 200, 1000, 1024, 1025, 2000, 5000, V - 1, V, V + 1));
+  if (random.below(3))
+    s.top_p = one_of(1, 1e-9, 0.1, 0.3, 0.5, 0.8, 0.9, 0.95, 0.999, 1 - 1e-7, 1 - 1e-16);
+  if (random.below(3) == 0) s.min_p = one_of(1e-60, 1e-9, 0.01, 0.1, 0.5, 1);
+  if (random.below(40) == 0) s.top_p = one_of(0, 1.5, NAN);
+  if (random.below(60) == 0) s.min_p = one_of(-0.1, 1.01, NAN);
+  return s;
+}
+
+// Every number of it, but for the sign of a largest logit of 0, which no element depends on.
+bool same_factors(softmax_factors<float> a, const softmax_factors<float>& b) {
+  if (a.max == b.max) a.max = b.max;
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+// How often the CPU took its several ways, and how often a row was invalid.
+struct ways {
+  int valid = 0, filtered = 0, few = 0, invalid = 0, one = 0;
+};
+
+// `rows` rows of V logits with a filter each: B requests without drafts.
+template <class S>
+void agree_on_filters(std::size_t V, std::size_t B, bool masked, numbers& random, ways& seen) {
+  using batch = device::detail::filtered<S, S>;
+  const std::size_t offset = random.below(4), stride = V + random.below(3), words = (V + 31) / 32;
+  std::vector<S> logits(offset + B * stride);
+  std::vector<std::uint32_t> mask(B * words);
+  for (auto& word : mask) word = random.word() | random.word();
+  std::vector<sampling> how;
+  std::vector<std::int64_t> top_k, numbers_of(B, 1);
+  std::vector<double> top_p, min_p, temperature;
+  for (std::size_t r = 0; r < B; ++r) {
+    fill(std::span(logits).subspan(offset + r * stride, V), random.below(18), random);
+    how.push_back(some_sampling(V, random));
+    top_k.push_back(how[r].top_k);
+    top_p.push_back(how[r].top_p);
+    min_p.push_back(how[r].min_p);
+    temperature.push_back(how[r].temperature);
+  }
+  const on_device there(logits);
+  const on_device bits(mask);
+  const on_device k(top_k), start(numbers_of);
+  const on_device p(top_p), m(min_p), at(temperature);
+  batch b;
+  b.requests = B;
+  b.vocabulary = V;
+  b.target = there.data() + offset;
+  b.target_stride = stride;
+  b.start = b.seed = start.data();
+  b.temperature = at.data();
+  b.top_k = k.data(), b.top_p = p.data(), b.min_p = m.data();
+  if (masked) b.target_mask = bits.data();
+  device::filtered_batch<S> given;
+  given.requests = B, given.vocabulary = V;
+  const on_device storage(std::vector<double>(device::verify_storage(given) / 8));
+  auto* sums = reinterpret_cast<block_sum<float>*>(storage.data());
+  const device::detail::rows_of_drafts<batch, false> rows{b, 0, false};
+  REQUIRE(device::detail::launch_sums(rows, true, sums, nullptr) == cudaSuccess);
+  REQUIRE(device::detail::launch_between(rows, true, sums, nullptr) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  auto found = storage.read();
+  const auto* facts =
+      device::detail::facts_in(rows, reinterpret_cast<block_sum<float>*>(found.data()));
+  for (std::size_t r = 0; r < B; ++r) {
+    std::vector<S> row(logits.begin() + std::ptrdiff_t(offset + r * stride),
+                       logits.begin() + std::ptrdiff_t(offset + r * stride + V));
+    for (std::size_t v = 0; masked && v < V; ++v)
+      if (!(mask[r * words + v / 32] >> v % 32 & 1)) row[v] = stored<S>(-INFINITY);
+    const auto due = processed_row<S>(row, how[r]).normalise(true);
+    const device::filtered_facts& f = facts[r];
+    INFO("V " << V << " row " << r << " temperature " << how[r].temperature << " top_k "
+              << how[r].top_k << " top_p " << how[r].top_p << " min_p " << how[r].min_p
+              << " masked " << masked);
+    REQUIRE(name(f.why) == std::string(name(due.why())));
+    if (due.why() != status::ok) {
+      ++seen.invalid;
+      continue;
+    }
+    std::size_t kept = 0, differ = 0;
+    for (std::size_t v = 0; v < V; ++v) {
+      const float l = specagg::detail::number(row[v]);
+      const bool keeps = l > -inf && due.restriction.keeps(l, v);
+      kept += keeps;
+      differ += keeps != (l > -inf && f.restriction.keeps(l, v));
+    }
+    CAPTURE(kept);
+    REQUIRE(differ == 0);
+    REQUIRE(same_factors(f.sampled, due.sampled));
+    REQUIRE(same_factors(f.confidence, due.at_temperature_1));
+    ++seen.valid;
+    seen.filtered += kept < V;
+    seen.few += due.keeps_few();
+    seen.one += kept == 1;
+  }
+}
+
+template <class S>
+void every_filter_agrees(std::uint64_t seed) {
+  numbers random(seed);
+  ways seen;
+  for (const std::size_t V : {1u, 5u, 64u, 1000u, 1024u, 2500u, 5001u, 17000u, 40000u})
+    for (const bool masked : {false, true})
+      agree_on_filters<S>(V, V < 2000 ? 24 : 16, masked, random, seen);
+  CHECK(seen.valid > 200);
+  CHECK(seen.filtered > 100);
+  CHECK(seen.few > 40);
+  CHECK(seen.one > 10);
+  CHECK(seen.invalid > 10);
+}
+
+}  // namespace
+
+TEST_CASE("cuda: filters keep the CPU's tokens, with the CPU's normaliser") {
+  if (!have_device()) return;
+  every_filter_agrees<float>(1);
+  every_filter_agrees<f16>(2);
+  every_filter_agrees<bf16>(3);
+}
