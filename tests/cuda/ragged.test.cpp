@@ -46,6 +46,25 @@ std::vector<element<R>> some_rows(std::size_t rows, std::size_t V, std::size_t s
   return all;
 }
 
+// Filters for each request, of which some are off, and few out of range.
+struct some_filters {
+  std::vector<std::int32_t> top_k;
+  std::vector<float> top_p;
+  std::vector<double> min_p;
+  void add(std::size_t V, numbers& random) {
+    const std::int32_t tokens = std::int32_t(V), counts[] = {0, 1, 3, 20, 300, 2000, tokens, -1};
+    static constexpr float masses[] = {1, 1, 0.9f, 0.5f, 0.999f, 1e-6f, 0};
+    static constexpr double fractions[] = {0, 0, 0.02, 0.3, 1, 2};
+    top_k.push_back(counts[random.below(random.below(9) == 0 ? 8 : 7)]);
+    top_p.push_back(masses[random.below(random.below(9) == 0 ? 7 : 6)]);
+    min_p.push_back(fractions[random.below(random.below(9) == 0 ? 6 : 5)]);
+  }
+  sampling at(std::size_t r, double temperature) const {
+    return {top_k[r] < 0 ? -1 : temperature, std::uint32_t(std::max(top_k[r], 0)), top_p[r],
+            min_p[r]};
+  }
+};
+
 // A batch as engines have it. S, Draft: as ragged_batch's. Id: what ids are stored as.
 template <class S, class Draft, class Id>
 struct ragged_example {
@@ -53,7 +72,8 @@ struct ragged_example {
   static constexpr bool no_rows = std::is_same_v<Draft, device::one_hot>;
   using Row = std::conditional_t<no_rows, S, Draft>;
   std::size_t B, V, most, stride;
-  bool bonus_rows, masked;
+  bool bonus_rows, masked, filtered, draft_filtered;  // the last: apart from the target
+  some_filters filters, draft_filters;
   std::vector<std::int32_t> cu, start;
   std::vector<std::int64_t> tokens, seed, request;
   std::vector<float> temperature, draft_temperature;
@@ -61,13 +81,19 @@ struct ragged_example {
   std::vector<element<Row>> draft;
   std::vector<std::uint32_t> target_mask, draft_mask;
 
-  ragged_example(const shape& s, bool even, numbers& random)
+  ragged_example(const shape& s, bool even, numbers& random, bool with_filters = false)
       : B(s.requests),
         V(s.vocabulary),
         most(s.most),
         stride(V + random.below(3)),
         bonus_rows(!no_rows && random.below(2)),
-        masked(random.below(3) == 0 && !is_probability<S> && !is_probability<Draft>) {
+        masked(random.below(3) == 0 && !is_probability<S> && !is_probability<Draft>),
+        filtered(with_filters),
+        draft_filtered(with_filters && random.below(2)) {
+    for (std::size_t r = 0; filtered && r < B; ++r) {
+      filters.add(V, random);
+      draft_filters.add(V, random);
+    }
     std::size_t N = 0;
     for (std::size_t r = 0; r < B; ++r) {
       static constexpr float temperatures[] = {1, 1, 0.7f, 0, 2, -1};
@@ -105,14 +131,18 @@ struct ragged_example {
       return one_hot_row<float>(known && allowed(draft_mask, i, std::size_t(t)) ? token_id(t) : -1,
                                 V);
     } else {
-      return row<Row>(draft_seen, draft_at(r, j), draft_temperature[r]);
+      return row<Row>(draft_seen, draft_at(r, j),
+                      how(draft_filtered ? draft_filters : filters, r, draft_temperature[r]));
     }
   }
   auto target_row(std::size_t r, std::size_t j) const {
-    return row<S>(target_seen, first(r) + r + j, temperature[r]);
+    return row<S>(target_seen, first(r) + r + j, how(filters, r, temperature[r]));
   }
 
  private:
+  sampling how(const some_filters& f, std::size_t r, double at_temperature) const {
+    return filtered ? f.at(r, at_temperature) : sampling{.temperature = at_temperature};
+  }
   std::vector<element<S>> target_seen;  // the rows with their masks
   std::vector<element<Row>> draft_seen;
   bool allowed(const std::vector<std::uint32_t>& mask, std::size_t i, std::size_t v) const {
@@ -129,10 +159,10 @@ struct ragged_example {
     return x;
   }
   template <class R>
-  auto row(const std::vector<element<R>>& all, std::size_t i, double at_temperature) const {
+  auto row(const std::vector<element<R>>& all, std::size_t i, const sampling& sampled) const {
     const auto x = std::span(all).subspan(i * stride, V);
     if constexpr (is_probability<R>) return dense_row<float>(x);
-    else return processed_row<R>(x, {.temperature = at_temperature});
+    else return processed_row<R>(x, sampled);
   }
   std::int64_t token(std::size_t r, std::size_t j, numbers& random) const {
     const std::size_t kind = random.below(40);
@@ -166,6 +196,9 @@ struct ragged_on_device {
   on_device<double> draft_temperature{
       std::vector<double>(e.draft_temperature.begin(), e.draft_temperature.end())};
   on_device<std::uint32_t> target_mask{e.target_mask}, draft_mask{e.draft_mask};
+  on_device<std::int32_t> top_k{e.filters.top_k}, draft_top_k{e.draft_filters.top_k};
+  on_device<float> top_p{e.filters.top_p}, draft_top_p{e.draft_filters.top_p};
+  on_device<double> min_p{e.filters.min_p}, draft_min_p{e.draft_filters.min_p};
   std::size_t each = e.most + 1;
   on_device<Id> ids{std::vector<Id>(e.B * each, 77)};
   on_device<std::int32_t> accepted{std::vector<std::int32_t>(e.B, 77)}, emitted{accepted.read()},
@@ -195,6 +228,15 @@ struct ragged_on_device {
       b.draft = reinterpret_cast<const Draft*>(draft.data());
     if (e.masked) b.target_mask = target_mask.data(), b.draft_mask = draft_mask.data();
     return b;
+  }
+  device::filtered_batch<S, Draft> filtered(const device::ragged_batch<S, Draft>& b) const {
+    device::filtered_batch<S, Draft> f{b, {}};
+    f.top_k = top_k.data(), f.top_p = top_p.data(), f.min_p = min_p.data();
+    if (!e.draft_filtered) return f;
+    f.draft_top_k = draft_top_k.data();
+    f.draft_top_p = draft_top_p.data();
+    f.draft_min_p = draft_min_p.data();
+    return f;
   }
   device::ragged_outcome out(bool want_acceptances) const {
     return {ids.data(),
@@ -266,21 +308,28 @@ struct ragged_results {
   }
 };
 
-// One batch on both.
-template <class S, class Draft, class Id, class Policy, class Verifier>
+// One batch on both, with or without filters.
+template <class S, class Draft, class Id, bool Filtered = false, class Policy, class Verifier>
 void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
                   const Verifier& verifier, tally& seen) {
   numbers random(seed);
-  const ragged_example<S, Draft, Id> e(s, random.below(3) == 0, random);
+  const ragged_example<S, Draft, Id> e(s, random.below(3) == 0, random, Filtered);
   const bool want = random.below(2);
   const ragged_on_device<S, Draft, Id> there{e};
   auto b = there.batch();
   if (e.tokens.size() == e.B * e.most && random.below(2)) b.cu_num_draft_tokens = {};
   b.end_of_text = random.below(2) ? token_id(random.below(e.V)) : no_token;
-  const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
-  REQUIRE(device::verify(b, policy, verifier, there.out(want), storage.data(),
-                         device::verify_storage(b), nullptr) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  const auto run = [&](const auto& batch) {
+    const std::size_t bytes = device::verify_storage(batch);
+    const on_device storage(std::vector<double>(bytes / 8));
+    REQUIRE(device::verify(batch, policy, verifier, there.out(want), storage.data(), bytes - 1,
+                           nullptr) == cudaErrorInvalidValue);
+    REQUIRE(device::verify(batch, policy, verifier, there.out(want), storage.data(), bytes,
+                           nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  };
+  if constexpr (Filtered) run(there.filtered(b));
+  else run(b);
   const ragged_results<Id> got{e.most,
                                there.ids.read(),
                                there.accepted.read(),
@@ -345,6 +394,27 @@ TEST_CASE("cuda: drafts without rows agree with the CPU") {
   if (!have_device()) return;
   (void)every_verifier_agrees<f16, device::one_hot, std::int32_t>();
   (void)every_verifier_agrees<float, device::one_hot, std::int64_t, true>();
+}
+
+TEST_CASE("cuda: ragged batches with filters agree with the CPU") {
+  if (!have_device()) return;
+  tally seen;
+  static constexpr std::size_t sizes[] = {5, 64, 1000, 1024, 2500, 17000};
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    const shape s{seed % 6 == 5 ? 2 : std::size_t{5}, sizes[seed % 6], 1 + seed % 4};
+    agree_ragged<float, float, std::int64_t, true>(s, seed, token_v3{0.3}, token_verifier{}, seen);
+    agree_ragged<bf16, device::probability, std::int32_t, true>(s, seed + 100, lossless{},
+                                                                block_verifier{}, seen);
+    agree_ragged<f16, device::one_hot, std::int32_t, true>(s, seed + 200, lossless{},
+                                                           device::coupled{}, seen);
+  }
+  CHECK(seen.steps > 60);
+  CHECK(seen.rejected > 10);
+  CHECK(seen.bonuses > 10);
+  CHECK(seen.statuses[status::ok] > 0);
+  CHECK(seen.statuses[status::invalid_row] > 0);
+  CHECK(seen.statuses[status::invalid_parameter] > 0);
+  CHECK(seen.statuses[status::draft_not_in_support] > 0);
 }
 
 TEST_CASE(

@@ -221,16 +221,12 @@ bool can_launch(const ragged<S, Draft>& b, const ragged_outcome& out, bool reads
 // ---- filtered batches: between the two kernels, one that finds what the filters keep ------------
 
 template <class S, class Draft>
-struct facts_of_batch<filtered<S, Draft>> {
-  using type = filtered_facts;
+struct known_rows<filtered<S, Draft>> {
+  using facts = filtered_facts;
+  template <class R, bool Whole>
+  using row = std::conditional_t<std::is_same_v<R, probability> || std::is_same_v<R, one_hot>,
+                                 device_row<R, Whole>, filtered_row<R, Whole>>;
 };
-template <class S, bool Whole>
-__device__ auto known_row(const raw_row<S, Whole>& row, const filtered_facts& facts,
-                          collective<Whole>& together) {
-  if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>)
-    return device_row(row, facts, together);
-  else return filtered_row<S, Whole>(row, facts, together);
-}
 template <class S, class Draft>
 __device__ sampling filters_of(const filtered<S, Draft>& b, std::size_t r, bool of_draft,
                                double temperature) {

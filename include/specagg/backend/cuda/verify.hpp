@@ -190,16 +190,19 @@ __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, blo
   together.synchronise();
 }
 
-// What a batch knows of a row, and the row that can be read with it. Filtered batches have others
-// (backend/cuda/filter.hpp).
+// What is known of a row of a batch, and the row that can be read with it. Filtered batches have
+// others (backend/cuda/ragged.hpp).
 template <class Batch>
-struct facts_of_batch {
-  using type = row_facts;
+struct known_rows {
+  using facts = row_facts;
+  template <class S, bool Whole>
+  using row = device_row<S, Whole>;
 };
-template <class S, bool Whole>
-__device__ auto known_row(const raw_row<S, Whole>& row, const row_facts& facts,
+template <class Batch, class S, bool Whole>
+__device__ auto known_row(const raw_row<S, Whole>& row,
+                          const typename known_rows<Batch>::facts& facts,
                           collective<Whole>& together) {
-  return device_row(row, facts, together);
+  return typename known_rows<Batch>::template row<S, Whole>(row, facts, together);
 }
 
 // policies[r] for request r, or the same policy for all.
@@ -232,7 +235,7 @@ __global__ void __launch_bounds__(threads, 2)
     verify_requests(rows_of_drafts<Batch, Whole> rows, Policies policies, Verifier verifier,
                     block_sum<float>* sums, Outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
-  using known = typename facts_of_batch<Batch>::type;
+  using known = typename known_rows<Batch>::facts;
   alignas(16) __shared__ unsigned char fact_memory[sizeof(known) * (2 * most_drafted + 2)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   auto* facts = reinterpret_cast<known*>(fact_memory);
@@ -240,10 +243,10 @@ __global__ void __launch_bounds__(threads, 2)
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
   find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
-    return known_row(draft_row<Whole>(b, r, j), facts[j], together);
+    return known_row<Batch>(draft_row<Whole>(b, r, j), facts[j], together);
   });
   const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
-    return known_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
+    return known_row<Batch>(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   });
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
   random_streams chooser(seed, request);
