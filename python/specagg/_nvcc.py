@@ -41,10 +41,10 @@ auto policy_of(const double* parameters) {{
 _TEXT = """#include <specagg/backend/cuda/call.hpp>
 {policy}
 extern "C" int specagg_verify(const specagg::cuda::ragged_call* call, const double* parameters, void* stream) {{
-  return specagg::cuda::verify_call<{target}, {draft}>(*call, policy_of(parameters), {verifier}{{}}, stream);
+  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, policy_of(parameters), {verifier}{{}}, stream);
 }}
 extern "C" long long specagg_storage(const specagg::cuda::ragged_call* call) {{
-  return specagg::cuda::storage_of_call<{target}, {draft}>(*call);
+  return specagg::cuda::storage_of_call<{target}, {draft}, {filtered}>(*call);
 }}
 extern "C" int specagg_reads_draft() {{
   return specagg::reads_draft<decltype(policy_of(nullptr))>;
@@ -69,9 +69,10 @@ def traced_text(name: str, header: str, parameters: list[str], flags: list[bool]
             f"\nauto policy_of([[maybe_unused]] const double* parameters) {{\n  {name} policy;\n{sets}  return policy;\n}}\n")
 
 
-def text_of(policy: str, verifier: str, target: str, draft: str) -> str:
+def text_of(policy: str, verifier: str, target: str, draft: str, filtered: bool = False) -> str:
     """The file that is compiled. policy: what defines policy_of(); target, draft: C++ types of a row's elements."""
-    return _TEXT.format(policy=policy, verifier=_verifiers[verifier], target=target, draft=draft)
+    return _TEXT.format(policy=policy, verifier=_verifiers[verifier], target=target, draft=draft,
+                        filtered=str(filtered).lower())
 
 
 BROUGHT = pathlib.Path(__file__).resolve().parent / "_cuda"  # libraries of this version's headers
@@ -217,7 +218,8 @@ def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
     return [(name, kind) for name in names.split()]
 
 
-ARRAYS = "tokens cu_num_draft_tokens start seed request temperature draft_temperature".split()
+ARRAYS = ("tokens cu_num_draft_tokens start seed request temperature draft_temperature top_k top_p min_p draft_top_k "
+          "draft_top_p draft_min_p bonus").split()
 
 
 class Call(ctypes.Structure):

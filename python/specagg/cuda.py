@@ -25,7 +25,7 @@ from .traced import TracedPolicy
 _how = _nvcc.Nvcc()
 _rows = {torch.float32: "float", torch.float16: "specagg::f16", torch.bfloat16: "specagg::bf16"}
 _probability, _one_hot = "specagg::cuda::probability", "specagg::cuda::one_hot"
-_whole = (torch.int32, torch.int64)
+_whole, _floats = (torch.int32, torch.int64), (torch.float32, torch.float64)
 _most_vocabulary, _most_drafted = 1 << 18, 16  # of backend/cuda/collective.hpp
 
 Numbers = Union[int, float, Tensor, None]
@@ -45,7 +45,8 @@ class Verified(NamedTuple):
 
 # The tensors that the operator takes, in this order: members of _nvcc.Call.
 _INPUTS = ("target draft tokens start seed cu_num_draft_tokens request temperature draft_temperature target_mask "
-           "draft_mask end_of_text").split()
+           "draft_mask end_of_text top_k top_p min_p draft_top_k draft_top_p draft_min_p bonus").split()
+_FILTERS = ("top_k", "top_p", "min_p", "draft_top_k", "draft_top_p", "draft_min_p")
 
 
 def _refuse(name: str, x: Tensor, expected: str) -> ValueError:
@@ -71,6 +72,24 @@ def _per_request(name: str, x: Numbers, B: int, dtypes: Sequence[torch.dtype], d
         return torch.full((B,), x, dtype=dtypes[-1], device=device)
     if x is not None:
         _check(name, x, [B], dtypes, device)
+    return x
+
+
+def _filters(given: Sequence[Numbers], B: int, device: torch.device, target: str, draft: str) -> list[Tensor | None]:
+    """Those of _FILTERS for each request. target, draft: the C++ types of the rows."""
+    for name, x in zip(_FILTERS, given):
+        rows = draft if name.startswith("draft_") else target
+        if x is not None and rows in (_probability, _one_hot):
+            raise ValueError(f"{name}: is of logits; {'there are no rows' if rows == _one_hot else 'the rows are probabilities'}")
+    return [_per_request(name, x, B, _whole if name.endswith("top_k") else _floats, device)
+            for name, x in zip(_FILTERS, given)]
+
+
+def _end_ids(x: Union[int, Tensor, None], device: torch.device) -> Tensor | None:
+    if isinstance(x, int):
+        return torch.full((1,), x, dtype=torch.int32, device=device)
+    if x is not None:
+        _check("end_of_text", x, [x.numel()], [torch.int32], device)
     return x
 
 
@@ -195,6 +214,9 @@ def verify(
     requests: Union[int, Tensor, None] = None,
     temperature: Numbers = None,
     draft_temperature: Numbers = None,
+    top_k: Numbers = None, top_p: Numbers = None, min_p: Numbers = None,
+    draft_top_k: Numbers = None, draft_top_p: Numbers = None, draft_min_p: Numbers = None,
+    bonus: Tensor | None = None,
     target_mask: Tensor | None = None,
     draft_mask: Tensor | None = None,
     end_of_text: Union[int, Tensor, None] = None,
@@ -219,6 +241,12 @@ def verify(
                      the first drafted token in its text. requests: 0 to B - 1 unless given
     temperature      float32 or float64 of logits; 0: the largest; 1 unless given. Of the draft: the same, unless
                      draft_temperature is given. Probabilities are as they were sampled from
+    top_k, top_p, min_p
+                     filters of logits, as specagg.Sampling has them: top_k int32 or int64, the others float32 (whose
+                     values count as they are) or float64; off unless given. Of the draft: the same, unless draft_top_k,
+                     draft_top_p, draft_min_p are given. Calls with filters have kernels of their own
+    bonus            int32 or int64 [B]: the token after a draft whose tokens are all accepted, with log-probabilities
+                     NaN; below 0: no token. Drawn here unless given
     target_mask, draft_mask
                      int32 [rows, (V + 31) / 32], a row for each row of logits, or for each token of a draft without
                      rows: bit v of a row is 1 where token v may be emitted
@@ -246,22 +274,20 @@ def verify(
     for name, mask, rows in masks:
         if mask is not None:
             _check(name, mask, [rows, (target_logits.shape[1] + 31) // 32], [torch.int32], device)
-    if isinstance(end_of_text, int):
-        end_of_text = torch.full((1,), end_of_text, dtype=torch.int32, device=device)
-    elif end_of_text is not None:
-        _check("end_of_text", end_of_text, [end_of_text.numel()], [torch.int32], device)
-    floats = (torch.float32, torch.float64)
     numbers = [_per_request("positions", positions, B, _whole, device), _per_request("seeds", seeds, B, _whole, device),
                cu_num_draft_tokens, _per_request("requests", requests, B, _whole, device),
-               _per_request("temperature", temperature, B, floats, device),
-               _per_request("draft_temperature", draft_temperature, B, floats, device)]
+               _per_request("temperature", temperature, B, _floats, device),
+               _per_request("draft_temperature", draft_temperature, B, _floats, device)]
     target_type = _probability if target_probs else _rows[target_logits.dtype]
     draft_type = _one_hot if draft is None else _rows[draft.dtype] if draft_probs is None else _probability
+    filters = _filters((top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p), B, device, target_type, draft_type)
+    if bonus is not None:
+        _check("bonus", bonus, [B], _whole, device)
     policy_text, values = _policy_text(policy, parameters)
-    text = _nvcc.text_of(policy_text, verifier, target_type, draft_type)
-    bonus = draft is not None and B > 0 and draft.shape[0] == N + B
-    out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, end_of_text], most,
-                    [bonus, log_probs, acceptances], values)
+    text = _nvcc.text_of(policy_text, verifier, target_type, draft_type, any(x is not None for x in filters))
+    bonus_rows = draft is not None and B > 0 and draft.shape[0] == N + B
+    out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, _end_ids(end_of_text, device),
+                           *filters, bonus], most, [bonus_rows, log_probs, acceptances], values)
     log_pi, log_p = out[4:6] if log_probs else (None, None)
     return Verified(out[0], out[1], out[2], out[3], log_pi, log_p, out[-1] if acceptances else None)
 
@@ -312,14 +338,21 @@ def _numbers(x: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return values.to(device=device, dtype=dtype).contiguous()
 
 
-def _temperature(sampling: Sampling | None, name: str, device: torch.device) -> Any:
-    if sampling is None:
-        return None
-    given = sampling._core
-    if np.any(np.asarray(given.top_k) != 0) or np.any(np.asarray(given.top_p) != 1) or np.any(np.asarray(given.min_p) != 0):
-        raise ValueError(f"{name}: on {device} there is a temperature, and no top_k, top_p and min_p: filter the logits before, "
-                         f"with -inf for what is left out")
-    return _numbers(given.temperature, device, torch.float64)
+def _sampled(sampling: Sampling | None, draft_sampling: Sampling | None, device: torch.device) -> dict[str, Any]:
+    """The arguments of verify() that say it. Filters only where some are on: without them other kernels do."""
+    def is_on(one: Sampling | None) -> bool:
+        return one is not None and any(np.any(np.asarray(getattr(one._core, name)) != off)
+                                       for name, off in (("top_k", 0), ("top_p", 1), ("min_p", 0)))
+
+    found: dict[str, Any] = {}
+    on = is_on(sampling), is_on(draft_sampling)
+    for prefix, one, wanted in ("", sampling, on[0]), ("draft_", draft_sampling, on[0] or on[1]):
+        if one is None:
+            continue
+        found[f"{prefix}temperature"] = _numbers(one._core.temperature, device, torch.float64)
+        for name, dtype in (("top_k", torch.int64), ("top_p", torch.float64), ("min_p", torch.float64)) if wanted else ():
+            found[prefix + name] = _numbers(getattr(one._core, name), device, dtype)
+    return found
 
 
 def _flat_rows(name: str, x: Tensor, rows: Sequence[int], flat: bool) -> Tensor:
@@ -358,14 +391,12 @@ def _verify_padded(drafts: Any, q: Tensor | None, p: Tensor, policy: Any, verifi
         positions = _streams(seed, None, None)[2]
     seed = secrets.randbits(63) if seed is None else seed
     rows = None if q is None else _flat_rows("q", q, (gamma, gamma + 1), offsets is not None)
-    temperature = _temperature(options["sampling"], "sampling", device)
-    drafted_at = _temperature(options["draft_sampling"], "draft_sampling", device)
     ends = options["end_of_text"]
     return verify(
         ids.contiguous(), _flat_rows("p", p, (gamma + 1,), offsets is not None), rows if q_logits else None,
         draft_probs=None if q_logits else rows, target_probs=not p_logits, cu_num_draft_tokens=counts,
         max_spec_len=None if counts is None else gamma, policy=policy, verifier=verifier,
         seeds=_numbers(seed, device, torch.int64), positions=_numbers(positions, device, torch.int64),
-        requests=_numbers(requests, device, torch.int64), temperature=temperature, draft_temperature=drafted_at,
+        requests=_numbers(requests, device, torch.int64), **_sampled(options["sampling"], options["draft_sampling"], device),
         end_of_text=ends if isinstance(ends, int) else torch.tensor(_ends(ends), dtype=torch.int32, device=device),
         log_probs=True, acceptances=options["acceptances"])

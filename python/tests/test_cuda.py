@@ -165,6 +165,44 @@ def test_temperatures_masks_and_ends():
         agree(b.there(b.q, end_of_text=given), here)
 
 
+def test_filters():
+    b = Batch(bonus=True, seed=10)
+    top_k, top_p, min_p = [5, 0, 300, 40, 2, -1], [0.9, 0.8, 1, 1, 0.5, 1], [0, 0, 0, 0.1, 0, 0]
+    target = Sampling(0.7, top_k, top_p, min_p)
+    here = b.here(b.q, "token-v3:alpha=0.3", sampling=target)
+    assert here.statuses[5] == specagg.Status.invalid_parameter and (here.statuses[:5] == 0).all()
+    given = dict(policy="token-v3:alpha=0.3", temperature=0.7, top_k=torch.tensor(top_k, dtype=torch.int32),
+                 top_p=torch.tensor(top_p, dtype=torch.float64), min_p=torch.tensor(min_p, dtype=torch.float64))
+    agree(b.there(b.q, **given), here)
+    assert (here.tokens != b.here(b.q, "token-v3:alpha=0.3", sampling=Sampling(0.7)).tokens).any()
+    agree(b.there(b.q, **given, draft_top_k=0, draft_top_p=0.6, draft_min_p=0),  # the draft has others
+          b.here(b.q, "token-v3:alpha=0.3", sampling=target, draft_sampling=Sampling(0.7, top_p=0.6)))
+    agree(b.there(b.q, policy="token-v3:alpha=0.3", draft_top_k=3),  # and alone
+          b.here(b.q, "token-v3:alpha=0.3", sampling=Sampling(), draft_sampling=Sampling(top_k=3)))
+
+
+def test_a_given_bonus():
+    b = Batch(seed=11)
+    here, given = b.here(b.q), torch.tensor([7, 8, 9, -1, 300, 11], dtype=torch.int32)
+    there = b.there(b.q, bonus=given)
+    whole = b.there(b.q, bonus=torch.arange(100, 106))
+    drafted = (here.tokens >= 0).sum(1)
+    every = np.array([3, 0, 2, 3, 1, 1])  # as long as their drafts
+    np.testing.assert_array_equal(there.accepted.numpy(), here.accepted)
+    all_accepted = here.accepted == every
+    assert all_accepted[1] and 0 < all_accepted.sum() < 6 and (drafted >= here.accepted).all()
+    for r in range(b.B):
+        tokens = here.tokens[r, : here.emitted[r]].tolist()
+        due = tokens[:-1] + [100 + r] if all_accepted[r] else tokens
+        assert whole.tokens[r].tolist() == due + [-1] * (GAMMA + 1 - len(due))
+        last = whole.log_pi[r, len(due) - 1].item()
+        assert np.isnan(last) == all_accepted[r] and whole.emitted[r] == len(due)
+        if all_accepted[r]:
+            one = [int(given[r])] if 0 <= given[r] < 300 else []
+            assert there.tokens[r].tolist() == tokens[:-1] + one + [-1] * (GAMMA + 2 - len(tokens) - len(one))
+            assert there.statuses[r] == (specagg.Status.token_out_of_range if given[r] >= 300 else specagg.Status.ok)
+
+
 def test_one_number_for_all_and_drafts_of_one_length():
     random = np.random.default_rng(5)
     for V in (300, 301):  # in fours, and not
@@ -194,14 +232,17 @@ def test_specagg_verify_forwards(monkeypatch):
         short = specagg.verify(torch.from_numpy(ids), q[:, :rows_of_q], p, policy, lengths=lengths, **how)
         agree(short, specagg.verify(np.where(np.arange(GAMMA) < lengths[:, None], ids, -1), q.numpy()[:, :rows_of_q], p.numpy(),
                                     policy, **how))
+    how["sampling"] = Sampling(0.7, top_k=9, top_p=[0.9, 1, 0.5, 1])
+    for more in {}, dict(draft_sampling=Sampling(0.8)):
+        there = specagg.verify(torch.from_numpy(ids), q, p, "ensemble", **how, **more)
+        agree(there, specagg.verify(ids, q.numpy(), p.numpy(), "ensemble", **how, **more))
     one = specagg.verify(ids[0], None, p[0], seed=3, positions=1)
     agree(one, specagg.verify(ids[:1], None, p.numpy()[:1], seed=3, positions=1))
     b = Batch(rows="probabilities", seed=7)
     given = dict(offsets=b.offsets, rows=("probabilities", "logits"), seed=1, positions=0)
     agree(specagg.verify(b.ids, b.q, b.p, **given), specagg.verify(b.ids, b.q.numpy(), b.p.numpy(), **given))
     assert (specagg.verify(ids, None, p).tokens != specagg.verify(ids, None, p).tokens).any()  # fresh seeds
-    for name, bad in dict(sampling=Sampling(1, top_k=3), mask=np.ones(300, bool), bonus=False, penalties=specagg.Penalties([[1]] * 4)
-                          ).items():
+    for name, bad in dict(mask=np.ones(300, bool), bonus=False, penalties=specagg.Penalties([[1]] * 4)).items():
         with pytest.raises(ValueError, match=f"^{name}: "):
             specagg.verify(ids, q, p, seed=1, positions=0, **{name: bad})
     with pytest.raises(ValueError, match="^positions: a seed needs them"):
@@ -229,6 +270,12 @@ def test_refusals_name_the_argument():
     refused("^positions: .*not float32", positions=torch.zeros(6))
     refused("^positions: expected a whole number", TypeError, positions=1.5)
     refused("^temperature: expected a tensor", TypeError, temperature="hot")
+    refused("^top_k: expected a whole number", TypeError, top_k=2.5)
+    refused("^top_p: expected contiguous float32 or float64", top_p=torch.ones(5))
+    refused("^bonus: expected contiguous int32 or int64 .6.", bonus=torch.zeros(6))
+    refused("^draft_top_k: is of logits; there are no rows", draft_top_k=3)
+    refused("^draft_min_p: is of logits; the rows are probabilities", draft_probs=torch.softmax(b.q, -1), draft_min_p=0.1)
+    refused("^min_p: is of logits; the rows are probabilities", draft_probs=torch.softmax(b.q, -1), target_probs=True, min_p=0.1)
     refused("^target_mask: .*int32 .18, 10.", target_mask=torch.zeros(18, 9, dtype=torch.int32))
     refused("^verifier: there is no 'tokens'", verifier="tokens")
     refused("^cu_num_draft_tokens, max_spec_len: ", max_spec_len=None)

@@ -216,7 +216,7 @@ struct example {
 
 // Counts what has been compared, so that a test can say that it saw everything.
 struct tally {
-  std::size_t steps = 0, rejected = 0, bonuses = 0;
+  std::size_t steps = 0, rejected = 0, bonuses = 0, given = 0;  // given: bonuses by the caller
   std::map<specagg::status, std::size_t> statuses;
 };
 

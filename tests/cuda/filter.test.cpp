@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also what tests specagg/backend/cuda/filtered_row.hpp: which tokens the device's filters keep, and
-// with which normaliser, against processed_row, bit by bit.
+// Also what tests specagg/backend/cuda/filtered_row.hpp: which tokens the device's filters keep,
+// and with which normaliser, against processed_row, bit by bit.
 #include "cuda/agree.hpp"
 
 #include <specagg/backend/cuda/filter.hpp>
@@ -65,66 +65,89 @@ struct ways {
   int valid = 0, filtered = 0, few = 0, invalid = 0, one = 0;
 };
 
-// `rows` rows of V logits with a filter each: B requests without drafts.
+// B rows of V logits, each with filters of its own: requests without drafts.
 template <class S>
-void agree_on_filters(std::size_t V, std::size_t B, bool masked, numbers& random, ways& seen) {
-  using batch = device::detail::filtered<S, S>;
-  const std::size_t offset = random.below(4), stride = V + random.below(3), words = (V + 31) / 32;
-  std::vector<S> logits(offset + B * stride);
-  std::vector<std::uint32_t> mask(B * words);
-  for (auto& word : mask) word = random.word() | random.word();
+struct filtered_rows {
+  std::size_t V, B, offset, stride, words = (V + 31) / 32;
+  bool masked;
+  std::vector<S> logits;
+  std::vector<std::uint32_t> mask;
   std::vector<sampling> how;
-  std::vector<std::int64_t> top_k, numbers_of(B, 1);
-  std::vector<double> top_p, min_p, temperature;
-  for (std::size_t r = 0; r < B; ++r) {
-    fill(std::span(logits).subspan(offset + r * stride, V), random.below(18), random);
-    how.push_back(some_sampling(V, random));
-    top_k.push_back(how[r].top_k);
-    top_p.push_back(how[r].top_p);
-    min_p.push_back(how[r].min_p);
-    temperature.push_back(how[r].temperature);
+
+  filtered_rows(std::size_t vocabulary, std::size_t rows, bool with_mask, numbers& random)
+      : V(vocabulary),
+        B(rows),
+        offset(random.below(4)),
+        stride(V + random.below(3)),
+        masked(with_mask),
+        logits(offset + B * stride),
+        mask(B * words) {
+    for (auto& word : mask) word = random.word() | random.word();
+    for (std::size_t r = 0; r < B; ++r) {
+      fill(std::span(logits).subspan(offset + r * stride, V), random.below(18), random);
+      how.push_back(some_sampling(V, random));
+    }
   }
-  const on_device there(logits);
-  const on_device bits(mask);
-  const on_device k(top_k), start(numbers_of);
-  const on_device p(top_p), m(min_p), at(temperature);
-  batch b;
-  b.requests = B;
-  b.vocabulary = V;
-  b.target = there.data() + offset;
-  b.target_stride = stride;
-  b.start = b.seed = start.data();
-  b.temperature = at.data();
-  b.top_k = k.data(), b.top_p = p.data(), b.min_p = m.data();
-  if (masked) b.target_mask = bits.data();
-  device::filtered_batch<S> given;
-  given.requests = B, given.vocabulary = V;
-  const on_device storage(std::vector<double>(device::verify_storage(given) / 8));
-  auto* sums = reinterpret_cast<block_sum<float>*>(storage.data());
-  const device::detail::rows_of_drafts<batch, false> rows{b, 0, false};
-  REQUIRE(device::detail::launch_sums(rows, true, sums, nullptr) == cudaSuccess);
-  REQUIRE(device::detail::launch_between(rows, true, sums, nullptr) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
-  auto found = storage.read();
-  const auto* facts =
-      device::detail::facts_in(rows, reinterpret_cast<block_sum<float>*>(found.data()));
-  for (std::size_t r = 0; r < B; ++r) {
-    std::vector<S> row(logits.begin() + std::ptrdiff_t(offset + r * stride),
-                       logits.begin() + std::ptrdiff_t(offset + r * stride + V));
+  // Row r as the CPU has it.
+  std::vector<S> row(std::size_t r) const {
+    const auto first = logits.begin() + std::ptrdiff_t(offset + r * stride);
+    std::vector<S> x(first, first + std::ptrdiff_t(V));
     for (std::size_t v = 0; masked && v < V; ++v)
-      if (!(mask[r * words + v / 32] >> v % 32 & 1)) row[v] = stored<S>(-INFINITY);
-    const auto due = processed_row<S>(row, how[r]).normalise(true);
+      if (!(mask[r * words + v / 32] >> v % 32 & 1)) x[v] = stored<S>(-INFINITY);
+    return x;
+  }
+  // What the device finds.
+  std::vector<device::filtered_facts> facts() const {
+    using batch = device::detail::filtered<S, S>;
+    std::vector<std::int64_t> top_k, ones(B, 1);
+    std::vector<double> top_p, min_p, temperature;
+    for (const sampling& s : how) {
+      top_k.push_back(s.top_k);
+      top_p.push_back(s.top_p);
+      min_p.push_back(s.min_p);
+      temperature.push_back(s.temperature);
+    }
+    const on_device there(logits);
+    const on_device bits(mask);
+    const on_device k(top_k), start(ones);
+    const on_device p(top_p), m(min_p), at(temperature);
+    device::filtered_batch<S> given;
+    given.requests = B, given.vocabulary = V;
+    given.target = there.data() + offset, given.target_stride = stride;
+    given.start = given.seed = start.data();
+    given.temperature = at.data();
+    given.top_k = k.data(), given.top_p = p.data(), given.min_p = m.data();
+    if (masked) given.target_mask = bits.data();
+    const on_device storage(std::vector<double>(device::verify_storage(given) / 8));
+    auto* sums = reinterpret_cast<block_sum<float>*>(storage.data());
+    const device::detail::rows_of_drafts<batch, false> rows{{{given}, given}, 0, false};
+    REQUIRE(device::detail::launch_sums(rows, true, sums, nullptr) == cudaSuccess);
+    REQUIRE(device::detail::launch_between(rows, true, sums, nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    auto found = storage.read();
+    const auto* all =
+        device::detail::facts_in(rows, reinterpret_cast<block_sum<float>*>(found.data()));
+    return {all, all + B};
+  }
+};
+
+template <class S>
+void agree_on_filters(const filtered_rows<S>& rows, ways& seen) {
+  const auto facts = rows.facts();
+  for (std::size_t r = 0; r < rows.B; ++r) {
+    const std::vector<S> row = rows.row(r);
+    const sampling& s = rows.how[r];
+    const auto due = processed_row<S>(row, s).normalise(true);
     const device::filtered_facts& f = facts[r];
-    INFO("V " << V << " row " << r << " temperature " << how[r].temperature << " top_k "
-              << how[r].top_k << " top_p " << how[r].top_p << " min_p " << how[r].min_p
-              << " masked " << masked);
+    INFO("V " << rows.V << " row " << r << " temperature " << s.temperature << " top_k " << s.top_k
+              << " top_p " << s.top_p << " min_p " << s.min_p << " masked " << rows.masked);
     REQUIRE(name(f.why) == std::string(name(due.why())));
     if (due.why() != status::ok) {
       ++seen.invalid;
       continue;
     }
     std::size_t kept = 0, differ = 0;
-    for (std::size_t v = 0; v < V; ++v) {
+    for (std::size_t v = 0; v < rows.V; ++v) {
       const float l = specagg::detail::number(row[v]);
       const bool keeps = l > -inf && due.restriction.keeps(l, v);
       kept += keeps;
@@ -135,7 +158,7 @@ void agree_on_filters(std::size_t V, std::size_t B, bool masked, numbers& random
     REQUIRE(same_factors(f.sampled, due.sampled));
     REQUIRE(same_factors(f.confidence, due.at_temperature_1));
     ++seen.valid;
-    seen.filtered += kept < V;
+    seen.filtered += kept < rows.V;
     seen.few += due.keeps_few();
     seen.one += kept == 1;
   }
@@ -147,7 +170,7 @@ void every_filter_agrees(std::uint64_t seed) {
   ways seen;
   for (const std::size_t V : {1u, 5u, 64u, 1000u, 1024u, 2500u, 5001u, 17000u, 40000u})
     for (const bool masked : {false, true})
-      agree_on_filters<S>(V, V < 2000 ? 24 : 16, masked, random, seen);
+      agree_on_filters(filtered_rows<S>(V, V < 2000 ? 24 : 16, masked, random), seen);
   CHECK(seen.valid > 200);
   CHECK(seen.filtered > 100);
   CHECK(seen.few > 40);

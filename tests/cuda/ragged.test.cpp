@@ -75,7 +75,7 @@ struct ragged_example {
   bool bonus_rows, masked, filtered, draft_filtered;  // the last: apart from the target
   some_filters filters, draft_filters;
   std::vector<std::int32_t> cu, start;
-  std::vector<std::int64_t> tokens, seed, request;
+  std::vector<std::int64_t> tokens, seed, request, bonus;
   std::vector<float> temperature, draft_temperature;
   std::vector<element<S>> target;
   std::vector<element<Row>> draft;
@@ -102,6 +102,7 @@ struct ragged_example {
       start.push_back(std::int32_t(random.below(1000)) - (r == 1 ? 2000 : 0));
       seed.push_back(std::int64_t(random.bits<std::uint64_t>()));
       request.push_back(std::int64_t(random.word()) << 20);
+      bonus.push_back(std::int64_t(random.below(V + 2)) - 1);
       temperature.push_back(temperatures[random.below(random.below(5) == 0 ? 6 : 4)]);
       draft_temperature.push_back(temperatures[random.below(5)]);
     }
@@ -191,6 +192,7 @@ struct ragged_on_device {
   on_device<typename decltype(e.draft)::value_type> draft{e.draft};
   on_device<std::int32_t> cu{e.cu}, start{e.start};
   on_device<std::int64_t> seed{e.seed}, request{e.request};
+  on_device<std::int64_t> bonus{e.bonus};
   on_device<Id> tokens{std::vector<Id>(e.tokens.begin(), e.tokens.end())};
   on_device<float> temperature{e.temperature};
   on_device<double> draft_temperature{
@@ -273,6 +275,21 @@ verdict verify_here(const ragged_example<S, Draft, Id>& e, std::size_t r, const 
   return by.verify(drafted, q_rows, p_rows, policy, chooser, out, std::span<double>(scratch));
 }
 
+// The same where the bonus tokens are given.
+template <class Example, class Policy, class Verifier>
+verdict with_given_bonus(const Example& e, std::size_t r, const Policy& policy,
+                         const Verifier& verifier, draft drafted, std::span<emission> out) {
+  drafted.bonus = false;
+  verdict v = verify_here(e, r, policy, verifier, drafted, out);
+  std::size_t padded = 0;
+  while (padded < e.size(r) && e.tokens[e.first(r) + padded] != -1) ++padded;
+  const bool whole = v.accepted == padded, on = v.ended == no_token;
+  if (v.why != status::ok || !whole || !on || e.bonus[r] < 0) return v;
+  if (e.bonus[r] >= std::int64_t(e.V)) v.why = status::token_out_of_range;
+  else out[v.emitted++] = {token_id(e.bonus[r]), origin::bonus, status::ok, NAN, NAN};
+  return v;
+}
+
 // What the device has written, on the CPU.
 template <class Id>
 struct ragged_results {
@@ -319,6 +336,8 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
   auto b = there.batch();
   if (e.tokens.size() == e.B * e.most && random.below(2)) b.cu_num_draft_tokens = {};
   b.end_of_text = random.below(2) ? token_id(random.below(e.V)) : no_token;
+  const bool given = random.below(3) == 0;
+  if (given) b.bonus = there.bonus.data();
   const auto run = [&](const auto& batch) {
     const std::size_t bytes = device::verify_storage(batch);
     const on_device storage(std::vector<double>(bytes / 8));
@@ -343,8 +362,10 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
                  << e.size(r) << ", temperature " << e.temperature[r] << ", masked " << e.masked);
     std::vector<emission> out(e.most + 1);
     std::vector<draft_acceptance> o(want ? e.most : 0);
-    const verdict v =
-        verify_here(e, r, policy, verifier, {.end_of_text = b.end_of_text, .acceptances = o}, out);
+    const draft drafted{.end_of_text = b.end_of_text, .acceptances = o};
+    const verdict v = given ? with_given_bonus(e, r, policy, verifier, drafted, out)
+                            : verify_here(e, r, policy, verifier, drafted, out);
+    seen.given += given && v.emitted > 0 && out[v.emitted - 1].from == origin::bonus;
     got.check(r, v, out, o, seen);
   }
 }
@@ -367,6 +388,7 @@ tally every_verifier_agrees() {
   CHECK(seen.steps > 60);
   CHECK(seen.rejected > 10);
   CHECK(seen.bonuses > 10);
+  CHECK(seen.given > 3);
   CHECK(seen.statuses[status::ok] > 0);
   CHECK((Two || seen.statuses[status::invalid_row] > 0));
   CHECK((Two || seen.statuses[status::token_out_of_range] > 0));

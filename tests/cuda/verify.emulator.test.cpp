@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the emulator can show of backend/cuda/verify.hpp: what it asks of CUDA, and devices of
-// other kinds.
+// What only the emulator can show of backend/cuda/verify.hpp and specagg/backend/cuda/launch.hpp:
+// what they ask of CUDA, and devices of other kinds.
 #include "cuda/agree.hpp"
 #include "cuda/emulator/math_bits.hpp"
 

@@ -215,5 +215,6 @@ TEMPLATE_TEST_CASE("the smallest logit with a weight is found, the largest at mo
   CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.999) == 3);
   CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.6) == T(2.5));
   CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.1) == 1);
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1e-30) == T(-1.5));
+  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1e-30) ==
+        T(-1.5));
 }

@@ -377,8 +377,7 @@ SPECAGG_FUNCTION bool list_crossing(const Row& row, const softmax_sum<T>& all, d
     const double heaviest = double(weight(vec<T, 1>(largest) - vec<T, 1>(all.max)).v);
     if (from - above <= double(List::capacity) * heaviest && row.list_between(lowest, end, list))
       return true;
-    const T step =
-        uncontracted((vec<T, 1>(largest) - vec<T, 1>(lowest)) / vec<T, 1>(4)).v;
+    const T step = uncontracted((vec<T, 1>(largest) - vec<T, 1>(lowest)) / vec<T, 1>(4)).v;
     const T a = lowest + step, b = a + step, c = b + step;
     if (!(lowest < a && a < b && b < c && c < end)) return false;
     const auto [from_a, from_bc] = masses_from(row, weight, a, b, c);

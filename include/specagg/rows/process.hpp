@@ -217,8 +217,8 @@ struct kept_places {
 };
 
 // What top-k, top-p and min-p keep of a row of logits, whoever reads it (kernel/select.hpp), at a
-// usable temperature: found.restriction. Where `list` has all of it, found.sampled and found.places,
-// too. The sum at temperature 1 is noted where it was made. `list` is empty.
+// usable temperature: found.restriction. Where `list` has all of it, found.sampled and
+// found.places, too. The sum at temperature 1 is noted where it was made. `list` is empty.
 template <class Row, class List, class Facts, class T = typename Row::value_type>
 SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temperature, List& list,
                                   Facts& found) {

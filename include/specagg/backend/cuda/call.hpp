@@ -18,12 +18,14 @@ struct array {
   std::int64_t element_bytes;
 };
 
-// What ragged_batch and ragged_outcome say, member by member. Numbers that are no sizes are 0 or 1.
+// What filtered_batch and ragged_outcome say, member by member. Numbers that are no sizes are 0 or
+// 1.
 struct ragged {
   std::int64_t requests, vocabulary, most, drafted;
   std::int64_t target_stride, draft_stride, draft_bonus;
   const void *target, *draft;
   array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
+  array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus;
   const void *target_mask, *draft_mask;
   const std::int32_t* end_of_text;  // end_count of them
   std::int64_t end_count;
@@ -53,9 +55,9 @@ inline reals reals_of(const cuda_call::array& x) {
   return x.element_bytes == 8 ? reals(static_cast<const double*>(x.at))
                               : reals(static_cast<const float*>(x.at));
 }
-template <class S, class Draft>
-ragged_batch<S, Draft> batch_of(const ragged_call& c) {
-  ragged_batch<S, Draft> b;
+template <class S, class Draft, bool Filtered>
+auto batch_of(const ragged_call& c) {
+  std::conditional_t<Filtered, filtered_batch<S, Draft>, ragged_batch<S, Draft>> b;
   b.requests = std::size_t(c.requests);
   b.vocabulary = std::size_t(c.vocabulary);
   b.most = std::size_t(c.most);
@@ -75,6 +77,15 @@ ragged_batch<S, Draft> batch_of(const ragged_call& c) {
   b.target_mask = static_cast<const std::uint32_t*>(c.target_mask);
   b.draft_mask = static_cast<const std::uint32_t*>(c.draft_mask);
   b.end_of_text = std::span<const token_id>(c.end_of_text, std::size_t(c.end_count));
+  b.bonus = integers_of(c.bonus);
+  if constexpr (Filtered) {
+    b.top_k = integers_of(c.top_k);
+    b.top_p = reals_of(c.top_p);
+    b.min_p = reals_of(c.min_p);
+    b.draft_top_k = integers_of(c.draft_top_k);
+    b.draft_top_p = reals_of(c.draft_top_p);
+    b.draft_min_p = reals_of(c.draft_min_p);
+  }
   return b;
 }
 inline ragged_outcome outcome_of(const ragged_call& c) {
@@ -95,18 +106,18 @@ inline ragged_outcome outcome_of(const ragged_call& c) {
 }  // namespace detail
 
 // verify() of it, on the device that the call names, in `stream`, a cudaStream_t. The status is a
-// cudaError_t.
-template <class S, class Draft, class Policy, class Verifier>
+// cudaError_t. Filtered: of a filtered_batch; else the filters are not read.
+template <class S, class Draft, bool Filtered = false, class Policy, class Verifier>
 int verify_call(const ragged_call& c, const Policy& policy, const Verifier& verifier,
                 void* stream) {
   if (const auto e = cudaSetDevice(int(c.device)); e != cudaSuccess) return e;
-  return verify(detail::batch_of<S, Draft>(c), policy, verifier, detail::outcome_of(c), c.storage,
-                std::size_t(c.storage_bytes), static_cast<cudaStream_t>(stream));
+  return verify(detail::batch_of<S, Draft, Filtered>(c), policy, verifier, detail::outcome_of(c),
+                c.storage, std::size_t(c.storage_bytes), static_cast<cudaStream_t>(stream));
 }
 // The bytes of storage that this call needs.
-template <class S, class Draft>
+template <class S, class Draft, bool Filtered = false>
 std::int64_t storage_of_call(const ragged_call& c) {
-  return std::int64_t(verify_storage(detail::batch_of<S, Draft>(c)));
+  return std::int64_t(verify_storage(detail::batch_of<S, Draft, Filtered>(c)));
 }
 
 }  // namespace cuda

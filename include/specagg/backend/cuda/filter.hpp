@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What top-k, top-p and min-p keep of rows in device memory. A thread block takes a row. The filters
-// are those of the CPU (find_kept of rows/process.hpp and what it calls): here is only how the
-// threads read a row together, and keep a list of tokens in shared memory. The sums and the lists
-// have the order of the CPU's, so cutoffs and normalisers have the same bits.
+// What top-k, top-p and min-p keep of rows in device memory. A thread block takes a row. The
+// filters are those of the CPU (find_kept of rows/process.hpp and what it calls): here is only how
+// the threads read a row together, and keep a list of tokens in shared memory. The sums and the
+// lists have the order of the CPU's, so cutoffs and normalisers have the same bits.
 //
 // One thing takes long: the shortest prefix of a whole row by weights, one addition after the other
 // for each token. It is needed for top-p after a top-k above 1024, and for thousands of ties.
@@ -127,8 +127,8 @@ __device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& ste
   }
   __syncthreads();
 }
-// Of the tokens with this logit that `cut` keeps, the last one that is needed: `above` is the weight
-// of the larger ones.
+// Of the tokens with this logit that `cut` keeps, the last one that is needed: `above` is the
+// weight of the larger ones.
 template <class S, class Weight>
 __device__ cutoff<float> with_ties(const raw_row<S, false>& row, const cutoff<float>& cut,
                                    float logit, double above, double enough, const Weight& weight,
@@ -288,8 +288,9 @@ class logits_of_block {
     double above;
     // at least k tokens reach it, or all that are not masked
     const float least = std::numeric_limits<float>::lowest(),
-                reached = k <= block_count(size()) ? largest_block(k)
-                                                   : last_logit(row_, {}, double(k), one, above, *m_);
+                reached = k <= block_count(size())
+                              ? largest_block(k)
+                              : last_logit(row_, {}, double(k), one, above, *m_);
     if (list_between(reached > least ? reached : least, infinite, list)) {
       if (list.size >= k) cut = list.shorten(double(k), one);
       return true;
@@ -302,8 +303,7 @@ class logits_of_block {
       return false;
     // The CPU's list must have room for 16 before the last 16 that it looks at.
     std::size_t last = 0;
-    while (last < list.size &&
-           m_->ids[list.size - 1 - last] / 16 == m_->ids[list.size - 1] / 16)
+    while (last < list.size && m_->ids[list.size - 1 - last] / 16 == m_->ids[list.size - 1] / 16)
       ++last;
     return list.size - last + 16 <= list.capacity;
   }
@@ -342,8 +342,7 @@ class logits_of_block {
     __syncthreads();
     std::size_t before = 0;
     for (std::size_t b = 0; t < n && b < n; ++b)
-      before += m_->sums[b].max > m_->sums[t].max ||
-                (m_->sums[b].max == m_->sums[t].max && b < t);
+      before += m_->sums[b].max > m_->sums[t].max || (m_->sums[b].max == m_->sums[t].max && b < t);
     if (t < n && before + 1 == k) m_->found = t;
     __syncthreads();
     return m_->sums[m_->found].max;

@@ -84,9 +84,14 @@ struct ragged_batch {
   // one_hot draft has a mask for each token.
   const std::uint32_t *target_mask = nullptr, *draft_mask = nullptr;
   end_tokens end_of_text = {};  // if there are several: in device memory
+  // [B] the token after a draft whose tokens are all accepted, unless it ends the text; below 0: no
+  // token; of the vocabulary or beyond: token_out_of_range. Its log-probabilities are NaN: nobody
+  // reads the rows that it was drawn from. After a draft that ended early at a token outside the
+  // support there is none, and the status says why. Or null [drawn here]
+  integers bonus = {};
 };
-// Filters of rows of logits, as sampling's (rows/process.hpp), each [B] or null [off]. Values out of
-// range: invalid_parameter.
+// Filters of rows of logits, as sampling's (rows/process.hpp), each [B] or null [off]. Values out
+// of range: invalid_parameter.
 struct ragged_filters {
   integers top_k = {};  // 0, and the vocabulary or more: off
   reals top_p = {}, min_p = {};
@@ -148,7 +153,7 @@ __device__ draft drafted_of(const ragged<S, Draft>& b, std::size_t r, token_id* 
     constexpr token_id largest = std::numeric_limits<token_id>::max();
     ids[j] = x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
   }
-  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text};
+  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text, !b.bonus};
 }
 template <class S, class Draft>
 __device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool of_draft) {
@@ -254,9 +259,9 @@ __global__ void __launch_bounds__(threads, 2)
   collective<false> together(shared.reductions);
   const std::size_t i = blockIdx.x, r = i / rows.of_request(), j = i % rows.of_request();
   rows.read(r, j, [&](const auto& row, double temperature) {
-    const auto found = filtered_facts_of(
-        row, filters_of(rows.b, r, j < rows.draft_rows, temperature), confidence,
-        sums_of(rows, r, j, sums), shared, together);
+    const auto found =
+        filtered_facts_of(row, filters_of(rows.b, r, j < rows.draft_rows, temperature), confidence,
+                          sums_of(rows, r, j, sums), shared, together);
     if (threadIdx.x == 0) facts_in(rows, sums)[i] = found;
   });
 }
@@ -294,8 +299,8 @@ cudaError_t verify_ragged(const Batch& b, const Policies& policies, const Verifi
                           const ragged_outcome& out, void* storage, std::size_t storage_bytes,
                           std::size_t needed_bytes, cudaStream_t stream) {
   if constexpr (!requires { policies[0]; }) {
-    return verify_ragged(b, same_for_all<Policies>{policies}, verifier, out, storage,
-                         storage_bytes, needed_bytes, stream);
+    return verify_ragged(b, same_for_all<Policies>{policies}, verifier, out, storage, storage_bytes,
+                         needed_bytes, stream);
   } else {
     using Policy = policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
