@@ -219,7 +219,7 @@ def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
 
 
 ARRAYS = ("tokens cu_num_draft_tokens start seed request temperature draft_temperature top_k top_p min_p draft_top_k "
-          "draft_top_p draft_min_p bonus").split()
+          "draft_top_p draft_min_p bonus draft_row_numbers").split()
 
 
 class Call(ctypes.Structure):

@@ -45,7 +45,8 @@ class Verified(NamedTuple):
 
 # The tensors that the operator takes, in this order: members of _nvcc.Call.
 _INPUTS = ("target draft tokens start seed cu_num_draft_tokens request temperature draft_temperature target_mask "
-           "draft_mask end_of_text top_k top_p min_p draft_top_k draft_top_p draft_min_p bonus").split()
+           "draft_mask end_of_text top_k top_p min_p draft_top_k draft_top_p draft_min_p bonus "
+           "draft_row_numbers").split()
 _FILTERS = ("top_k", "top_p", "min_p", "draft_top_k", "draft_top_p", "draft_min_p")
 
 
@@ -216,7 +217,7 @@ def verify(
     draft_temperature: Numbers = None,
     top_k: Numbers = None, top_p: Numbers = None, min_p: Numbers = None,
     draft_top_k: Numbers = None, draft_top_p: Numbers = None, draft_min_p: Numbers = None,
-    bonus: Tensor | None = None,
+    bonus: Tensor | None = None, draft_row_numbers: Tensor | None = None,
     target_mask: Tensor | None = None,
     draft_mask: Tensor | None = None,
     end_of_text: Union[int, Tensor, None] = None,
@@ -235,6 +236,9 @@ def verify(
                      after the last. target_probs: they are probabilities, float32
     draft_logits     [N, V], the type of target_logits; or [N + B, V], placed as the target's, which policies that read
                      the draft need. Or draft_probs, float32. Or neither: drafts without rows (n-grams, greedy)
+    draft_row_numbers
+                     int32 or int64 [N] or [N + B]: which rows of draft_logits or draft_probs [R, V] these are, where an
+                     engine keeps them by slots of requests. That they are 0 to R - 1 is not checked
     policy           a name ("token_v3:alpha=0.3"), specagg.policy(...), or what @traced made, with its parameters
     seeds, positions, requests
                      int32 or int64: random numbers are a function of (seed, request, position) alone. positions: of
@@ -269,8 +273,9 @@ def verify(
     N = tokens.numel()
     if not 0 <= most <= _most_drafted:
         raise ValueError(f"max_spec_len: {most} is not between 0 and {_most_drafted}")
-    draft = _checked_rows(target_logits, target_probs, draft_logits, draft_probs, [N, N + B])
-    masks = ("target_mask", target_mask, N + B), ("draft_mask", draft_mask, N if draft is None else len(draft))
+    draft = _checked_rows(target_logits, target_probs, draft_logits, draft_probs, [N, N + B], draft_row_numbers is not None)
+    draft_rows = N if draft is None else len(draft) if draft_row_numbers is None else _numbered(draft_row_numbers, N, B, device)
+    masks = ("target_mask", target_mask, N + B), ("draft_mask", draft_mask, draft_rows)
     for name, mask, rows in masks:
         if mask is not None:
             _check(name, mask, [rows, (target_logits.shape[1] + 31) // 32], [torch.int32], device)
@@ -285,16 +290,16 @@ def verify(
         _check("bonus", bonus, [B], _whole, device)
     policy_text, values = _policy_text(policy, parameters)
     text = _nvcc.text_of(policy_text, verifier, target_type, draft_type, any(x is not None for x in filters))
-    bonus_rows = draft is not None and B > 0 and draft.shape[0] == N + B
+    bonus_rows = draft is not None and B > 0 and draft_rows == N + B
     out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, _end_ids(end_of_text, device),
-                           *filters, bonus], most, [bonus_rows, log_probs, acceptances], values)
+                           *filters, bonus, draft_row_numbers], most, [bonus_rows, log_probs, acceptances], values)
     log_pi, log_p = out[4:6] if log_probs else (None, None)
     return Verified(out[0], out[1], out[2], out[3], log_pi, log_p, out[-1] if acceptances else None)
 
 
 def _checked_rows(target: Tensor, target_probs: bool, draft_logits: Tensor | None, draft_probs: Tensor | None,
-                  counts: Sequence[int]) -> Tensor | None:
-    """The draft's rows. counts: how many of the draft there may be; the last is the target's."""
+                  counts: Sequence[int], numbered: bool) -> Tensor | None:
+    """The draft's rows. counts: how many of the draft there may be, unless they are numbered; the last is the target's."""
     device = target.device
     if target.dim() != 2 or not 0 < target.shape[1] <= _most_vocabulary:
         raise _refuse("target_logits", target, f"[{counts[-1]}, V], V at most {_most_vocabulary},")
@@ -302,13 +307,25 @@ def _checked_rows(target: Tensor, target_probs: bool, draft_logits: Tensor | Non
     _matrix("target_logits", target, counts[-1:], V, [torch.float32] if target_probs else list(_rows), device)
     if draft_logits is not None and draft_probs is not None:
         raise ValueError("draft_logits, draft_probs: give one of them")
+    of_draft = draft_probs if draft_logits is None else draft_logits
+    if numbered:
+        if of_draft is None:
+            raise ValueError("draft_row_numbers: there are no rows of the draft")
+        counts = of_draft.shape[:1]
     if draft_logits is not None:
         if target_probs:
             raise ValueError("draft_logits: with target_probs give draft_probs")
         _matrix("draft_logits", draft_logits, counts, V, [target.dtype], device)
     if draft_probs is not None:
         _matrix("draft_probs", draft_probs, counts, V, [torch.float32], device)
-    return draft_logits if draft_probs is None else draft_probs
+    return of_draft
+
+
+def _numbered(numbers: Tensor, N: int, B: int, device: torch.device) -> int:
+    """How many rows of the draft they name."""
+    count = N + B if isinstance(numbers, Tensor) and numbers.shape == (N + B,) else N
+    _check("draft_row_numbers", numbers, [count], _whole, device)
+    return count
 
 
 def _drafts(ids: Tensor, cu: Tensor | None, max_spec_len: int | None, device: torch.device) -> tuple[Tensor, int, int]:

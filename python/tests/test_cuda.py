@@ -203,6 +203,19 @@ def test_a_given_bonus():
             assert there.statuses[r] == (specagg.Status.token_out_of_range if given[r] >= 300 else specagg.Status.ok)
 
 
+def test_rows_of_the_draft_by_numbers():
+    for more in {}, dict(policy="token-v3:alpha=0.3"):
+        b = Batch(seed=12, bonus=bool(more))
+        slots = torch.randperm(40, generator=torch.Generator().manual_seed(1))[: len(b.q)].to(torch.int32)
+        by_slot = torch.full((40, b.V), torch.nan)
+        by_slot[slots.long()] = b.q
+        agree(b.there(by_slot, draft_row_numbers=slots, **more), b.here(b.q, **more))
+    with pytest.raises(ValueError, match=r"^draft_row_numbers: expected contiguous int32 or int64 \[12\]"):
+        b.there(by_slot, draft_row_numbers=slots[:-1].contiguous())
+    with pytest.raises(ValueError, match="^draft_row_numbers: there are no rows"):
+        b.there(draft_row_numbers=slots)
+
+
 def test_one_number_for_all_and_drafts_of_one_length():
     random = np.random.default_rng(5)
     for V in (300, 301):  # in fours, and not

@@ -28,6 +28,9 @@ KERNEL(f16, many, specagg::token_verifier)
                                              std::size_t, cudaStream_t);
 RAGGED(bf16, probability, specagg::lossless, specagg::token_verifier)
 RAGGED(float, one_hot, specagg::lossless, specagg::block_verifier)
+template cudaError_t specagg::cuda::verify(const filtered_batch<bf16, probability>&,
+                                           const specagg::lossless&, const specagg::token_verifier&,
+                                           const ragged_outcome&, void*, std::size_t, cudaStream_t);
 
 #define TREES(S, policies, verifier)                                                            \
   template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&,       \

@@ -74,6 +74,8 @@ struct ragged_example {
   std::size_t B, V, most, stride;
   bool bonus_rows, masked, filtered, draft_filtered;  // the last: apart from the target
   some_filters filters, draft_filters;
+  bool slotted = false;             // the draft's rows lie where slots say
+  std::vector<std::int32_t> slots;  // of each row
   std::vector<std::int32_t> cu, start;
   std::vector<std::int64_t> tokens, seed, request, bonus;
   std::vector<float> temperature, draft_temperature;
@@ -108,6 +110,9 @@ struct ragged_example {
     }
     target = some_rows<S>(N + B, V, stride, random);
     draft = some_rows<Row>(N + B, V, stride, random);
+    slotted = !no_rows && random.below(3) == 0;
+    for (std::size_t i = 0; i < N + B; ++i) slots.push_back(std::int32_t(i));
+    for (std::size_t i = N + B; i > 1; --i) std::swap(slots[i - 1], slots[random.below(i)]);
     target_mask.resize((N + B) * ((V + 31) / 32));
     draft_mask.resize(target_mask.size());
     for (auto* mask : {&target_mask, &draft_mask})
@@ -121,6 +126,14 @@ struct ragged_example {
   std::size_t size(std::size_t r) const { return std::size_t(cu[r]) - first(r); }
   std::size_t draft_at(std::size_t r, std::size_t j) const {
     return first(r) + j + (bonus_rows ? r : 0);
+  }
+
+  std::vector<element<Row>> draft_by_slot() const {
+    auto x = draft;
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      std::copy_n(draft.begin() + std::ptrdiff_t(i * stride), stride,
+                  x.begin() + std::ptrdiff_t(std::size_t(slots[i]) * stride));
+    return x;
   }
 
   // Row j of request r as the CPU has it.
@@ -189,7 +202,8 @@ template <class S, class Draft, class Id>
 struct ragged_on_device {
   const ragged_example<S, Draft, Id>& e;
   on_device<element<S>> target{e.target};
-  on_device<typename decltype(e.draft)::value_type> draft{e.draft};
+  on_device<typename decltype(e.draft)::value_type> draft{e.draft}, by_slot{e.draft_by_slot()};
+  on_device<std::int32_t> slots{e.slots};
   on_device<std::int32_t> cu{e.cu}, start{e.start};
   on_device<std::int64_t> seed{e.seed}, request{e.request};
   on_device<std::int64_t> bonus{e.bonus};
@@ -227,7 +241,8 @@ struct ragged_on_device {
         .draft_temperature = draft_temperature.data(),
     };
     if constexpr (!ragged_example<S, Draft, Id>::no_rows)
-      b.draft = reinterpret_cast<const Draft*>(draft.data());
+      b.draft = reinterpret_cast<const Draft*>((e.slotted ? by_slot : draft).data());
+    if (e.slotted) b.draft_row_numbers = slots.data();
     if (e.masked) b.target_mask = target_mask.data(), b.draft_mask = draft_mask.data();
     return b;
   }

@@ -25,7 +25,7 @@ struct ragged {
   std::int64_t target_stride, draft_stride, draft_bonus;
   const void *target, *draft;
   array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
-  array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus;
+  array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus, draft_row_numbers;
   const void *target_mask, *draft_mask;
   const std::int32_t* end_of_text;  // end_count of them
   std::int64_t end_count;
@@ -78,6 +78,7 @@ auto batch_of(const ragged_call& c) {
   b.draft_mask = static_cast<const std::uint32_t*>(c.draft_mask);
   b.end_of_text = std::span<const token_id>(c.end_of_text, std::size_t(c.end_count));
   b.bonus = integers_of(c.bonus);
+  b.draft_row_numbers = integers_of(c.draft_row_numbers);
   if constexpr (Filtered) {
     b.top_k = integers_of(c.top_k);
     b.top_p = reals_of(c.top_p);

@@ -75,6 +75,9 @@ struct ragged_batch {
   const S* target = nullptr;          // N + B rows
   const Draft* draft = nullptr;       // N rows; or N + B, placed as the target's, with draft_bonus
   bool draft_bonus = false;           // needed by policies that read the draft; else missing_row
+  // of each of these rows: which one of `draft` it is, >= 0 (not checked), where an engine keeps
+  // them by slots of requests; masks stay in order. Or null [in order]
+  integers draft_row_numbers = {};
   std::size_t target_stride = 0, draft_stride = 0;  // elements from row to row, >= vocabulary
   integers start = {};                              // [B] the position of the first drafted token
   integers seed = {}, request = {};                 // [B] of random_streams; request: or null [r]
@@ -160,19 +163,20 @@ __device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool 
   if (of_draft && b.draft_temperature) return b.draft_temperature[r];
   return b.temperature ? b.temperature[r] : 1;
 }
-// Row i of a matrix.
+// Row `at` of a matrix, with row i of the masks.
 template <bool Whole, class S>
-__device__ raw_row<S, Whole> ragged_row(const S* rows, std::size_t stride,
+__device__ raw_row<S, Whole> ragged_row(const S* rows, std::size_t stride, std::size_t at,
                                         const std::uint32_t* mask, std::size_t i,
                                         std::size_t vocabulary) {
   if constexpr (std::is_same_v<S, probability>)
-    return {{reinterpret_cast<const float*>(rows + i * stride), nullptr, vocabulary}};
-  else return {rows + i * stride, mask ? mask + i * ((vocabulary + 31) / 32) : nullptr, vocabulary};
+    return {{reinterpret_cast<const float*>(rows + at * stride), nullptr, vocabulary}};
+  else
+    return {rows + at * stride, mask ? mask + i * ((vocabulary + 31) / 32) : nullptr, vocabulary};
 }
 template <bool Whole, class S, class Draft>
 __device__ auto target_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
-  return ragged_row<Whole>(b.target, b.target_stride, b.target_mask, target_range(b, r).first + j,
-                           b.vocabulary);
+  const std::size_t i = target_range(b, r).first + j;
+  return ragged_row<Whole>(b.target, b.target_stride, i, b.target_mask, i, b.vocabulary);
 }
 template <bool Whole, class S, class Draft>
 __device__ auto draft_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
@@ -186,7 +190,8 @@ __device__ auto draft_row(const ragged<S, Draft>& b, std::size_t r, std::size_t 
     };
     return raw_row<one_hot, Whole>{known && allowed() ? token_id(t) : no_token, b.vocabulary};
   } else {
-    return ragged_row<Whole>(b.draft, b.draft_stride, b.draft_mask, i, b.vocabulary);
+    const std::size_t at = b.draft_row_numbers ? std::size_t(b.draft_row_numbers[i]) : i;
+    return ragged_row<Whole>(b.draft, b.draft_stride, at, b.draft_mask, i, b.vocabulary);
   }
 }
 
