@@ -457,8 +457,13 @@ TEST_CASE("cuda: ragged batches with filters agree with the CPU") {
 TEST_CASE(
     "cuda: a ragged batch that does not fit is refused, and a count that is none is no read") {
   if (!have_device()) return;
-  numbers random(3);
-  const ragged_example<float, float, std::int32_t> e({4, 1000, 3}, false, random);
+  const auto e = [] {  // more tokens than one request has, and fewer than all may have
+    for (std::uint64_t seed = 1;; ++seed) {
+      numbers random(seed);
+      const ragged_example<float, float, std::int32_t> x({4, 1000, 3}, false, random);
+      if (x.tokens.size() > x.most && x.tokens.size() < x.B * x.most) return x;
+    }
+  }();
   const ragged_on_device<float, float, std::int32_t> there{e};
   const auto good = there.batch();
   const std::size_t bytes = device::verify_storage(good);
