@@ -350,7 +350,11 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
   const ragged_on_device<S, Draft, Id> there{e};
   auto b = there.batch();
   if (e.tokens.size() == e.B * e.most && random.below(2)) b.cu_num_draft_tokens = {};
-  b.end_of_text = random.below(2) ? token_id(random.below(e.V)) : no_token;
+  const std::size_t N = e.tokens.size();
+  const bool end_is_drafted = N > 0 && random.below(2);
+  const auto end =
+      end_is_drafted ? token_id(e.tokens[random.below(N)]) : token_id(random.below(e.V));
+  b.end_of_text = random.below(2) ? end : no_token;
   const bool given = random.below(3) == 0;
   if (given) b.bonus = there.bonus.data();
   const auto run = [&](const auto& batch) {
@@ -410,6 +414,15 @@ tally every_verifier_agrees() {
   return seen;
 }
 
+// More tokens than one request has, and fewer than all may have.
+ragged_example<float, float, std::int32_t> some_tokens() {
+  for (std::uint64_t seed = 1;; ++seed) {
+    numbers random(seed);
+    const ragged_example<float, float, std::int32_t> e({4, 1000, 3}, false, random);
+    if (e.tokens.size() > e.most && e.tokens.size() < e.B * e.most) return e;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("cuda: ragged batches of logits agree with the CPU") {
@@ -457,13 +470,7 @@ TEST_CASE("cuda: ragged batches with filters agree with the CPU") {
 TEST_CASE(
     "cuda: a ragged batch that does not fit is refused, and a count that is none is no read") {
   if (!have_device()) return;
-  const auto e = [] {  // more tokens than one request has, and fewer than all may have
-    for (std::uint64_t seed = 1;; ++seed) {
-      numbers random(seed);
-      const ragged_example<float, float, std::int32_t> x({4, 1000, 3}, false, random);
-      if (x.tokens.size() > x.most && x.tokens.size() < x.B * x.most) return x;
-    }
-  }();
+  const auto e = some_tokens();
   const ragged_on_device<float, float, std::int32_t> there{e};
   const auto good = there.batch();
   const std::size_t bytes = device::verify_storage(good);
