@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Temperature and filters of sharded rows (verify/detail/sharded_logits.hpp): what they keep, and
 // its probabilities, are those of a processed_row.
-#include <map>
+#include <cstring>
 #include <vector>
 
 #include <specagg/verify/detail/sharded_logits.hpp>
@@ -144,7 +144,7 @@ TEST_CASE("sharded rows: the exchanges that filters take") {
   CHECK(calls(kind::bell, {.temperature = 0}, row) == 1);
   CHECK(calls(kind::bell, {.top_k = 50}, 8 * (1 + 8 + 100)) == 1);
   CHECK(calls(kind::bell, {.top_k = 50, .top_p = 0.9}, 8 * (1 + 8 + 100)) == 1);
-  CHECK(calls(kind::bell, {.min_p = 0.01}, 2 * row + 8) == 3);
+  CHECK(calls(kind::bell, {.min_p = 0.01}, 2 * row + 8 * 7) == 3);
   CHECK(calls(kind::bell, {.top_k = 1500}) == 3 + 4 * R);
   CHECK(calls(kind::flat, {.top_p = 0.5}) > 4 * R + 1);  // ties: the ranks add up one by one
   for (const double p : {0.5, 0.9, 0.99}) {
@@ -153,4 +153,40 @@ TEST_CASE("sharded rows: the exchanges that filters take") {
     CHECK(n >= 3);
     CHECK(n <= 3 + 5);
   }
+}
+
+TEST_CASE("sharded rows: lists of the whole row and of its shards are full at the same token") {
+  numbers random(7);
+  std::size_t full = 0, listed = 0;
+  for (std::size_t n = 2010; n < 2070; n += 3) {
+    std::vector<float> row(6000, 0.f);
+    for (std::size_t k = 0; k < n;) {
+      float& l = row[random.below(n % 2 ? row.size() : n + 40)];
+      k += l == 0;
+      l = 5;
+    }
+    const std::size_t ranks = 1 + random.below(4);
+    const auto begins = begins_of(row.size(), ranks, random.below(2));
+    shortlist<float> due;
+    const bool fits = list_between(row.data(), row.size(), 4.f, 6.f, due);
+    std::vector<char> same(ranks);
+    on_threads(ranks, [&](std::size_t r, auto& exchange) {
+      std::vector<double> memory(vocabulary_shards<thread_exchange>::memory_of(begins));
+      const vocabulary_shards<thread_exchange> together(exchange, begins, r, memory);
+      const detail::expected_tokens none{};
+      const detail::sharded_logits<float, vocabulary_shards<thread_exchange>> shard{
+          row.data() + begins[r], &together, &none, nullptr};
+      shortlist<float> got;
+      same[r] =
+          shard.list_between(4.f, 6.f, got) == fits &&
+          (!fits || (got.size == due.size &&
+                     std::equal(got.ids.begin(), got.ids.begin() + due.size, due.ids.begin())));
+    });
+    CAPTURE(n, begins, fits);
+    CHECK(same == std::vector<char>(ranks, 1));
+    full += !fits;
+    listed += fits;
+  }
+  CHECK(full > 3);
+  CHECK(listed > 3);
 }
