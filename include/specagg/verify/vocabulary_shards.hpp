@@ -308,7 +308,6 @@ class vocabulary_shards {
     for (std::size_t i = 0; i < count && !full_; ++i) {
       if (log_.waits(i)) {
         log_.begin_task(i);
-        told_count_ = 0;
         task(first + i);
         lacking_ = false;
       }
