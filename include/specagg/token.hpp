@@ -54,7 +54,7 @@ enum class [[nodiscard]] status : std::uint8_t {
   not_normalised,  // probabilities whose sum is further than 1e-3 from 1: no token
   // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
   undefined_target,
-  vocabulary_mismatch,  // rows of different sizes in one verification: no token
+  vocabulary_mismatch,  // rows of different sizes or shards in one verification: no token
   invalid_parameter,    // a temperature, top-p ... outside its range: no token
   context_full,         // the model has no room for the given tokens: nothing was appended
   model_failed,         // the model could not compute a row

@@ -1,54 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/sharded.hpp>
 
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <barrier>
 #include <cstring>
-#include <thread>
 #include <vector>
 
+#include <specagg/policy/cascade.hpp>
 #include <specagg/policy/combine.hpp>
 #include <specagg/policy/lossless.hpp>
-#include <specagg/policy/cascade.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/random.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
+#include "verify/ranks.hpp"
 
 using namespace specagg;
 
 namespace {
 
-// An all-gather between threads.
-struct shared_by_threads {
-  std::vector<double> all;
-  std::barrier<> barrier;
-  std::size_t calls = 0, bytes = 0;  // of rank 0
-  explicit shared_by_threads(std::size_t ranks) : all(1000), barrier(std::ptrdiff_t(ranks)) {}
-};
-struct thread_exchange {
-  shared_by_threads& shared;
-  std::size_t rank;
-  bool operator()(std::span<const double> own, std::span<double> all) {
-    if (rank == 0) {
-      ++shared.calls;
-      shared.bytes += own.size_bytes();
-    }
-    std::ranges::copy(own, shared.all.begin() + std::ptrdiff_t(rank * own.size()));
-    shared.barrier.arrive_and_wait();
-    std::copy_n(shared.all.begin(), all.size(), all.begin());
-    shared.barrier.arrive_and_wait();
-    return true;
-  }
-};
+template <class S>
+S logit(double x) {
+  if constexpr (std::is_same_v<S, bf16>)
+    return S{std::uint16_t(std::bit_cast<std::uint32_t>(float(x)) >> 16)};
+  else return S(x);
+}
 
+template <class S>
 struct step {
-  std::vector<float> q, p;  // [gamma][V], [gamma + 1][V]
+  std::vector<S> q, p;  // [gamma + 1][V]
   std::vector<token_id> tokens;
   std::size_t V;
   double temperature;
@@ -68,94 +48,94 @@ struct result {
   }
 };
 
-std::vector<std::size_t> begins_of(std::size_t V, std::size_t ranks) {
-  std::vector<std::size_t> begins;
-  for (std::size_t r = 0; r < ranks; ++r) begins.push_back(block_count(V) * r / ranks * block_size);
-  begins.push_back(V);
-  return begins;
-}
-
-// One verification with rows that row(logits of a row, its drafted token) makes.
-template <class Verifier, class Policy, class Row>
-result verified(const step& s, const Verifier& verifier, const Policy& policy, const Row& row) {
-  const std::size_t g = s.tokens.size();
-  const auto q = rows_of(s.q.size() / s.V, [&](std::size_t j) {
-    return row(s.q.data() + j * s.V, j < g ? s.tokens[j] : no_token);
-  });
-  const auto p = rows_of(s.p.size() / s.V, [&](std::size_t j) {
-    return row(s.p.data() + j * s.V, j < g ? s.tokens[j] : no_token);
-  });
+template <class S, class Verifier, class Policy>
+result verified(const step<S>& s, const Verifier& verifier, const Policy& policy, const auto& q,
+                const auto& p) {
   random_streams chooser(s.seed, 3);
   result r;
-  r.emissions.resize(g + 1);
+  r.emissions.resize(s.tokens.size() + 1);
   std::vector<double> scratch(verify_scratch(s.V) + 1000);
   draft d{.tokens = s.tokens, .start = 5};
   r.v = verifier.verify(d, q, p, policy, chooser, r.emissions, scratch);
   return r;
 }
-template <class Verifier, class Policy>
-result by_rank(const step& s, const Verifier& verifier, const Policy& policy, auto& exchange,
-               std::span<const std::size_t> begins, std::size_t rank, bool* failed = nullptr) {
-  using E = std::remove_reference_t<decltype(exchange)>;
-  std::vector<double> memory(vocabulary_shards<E>::memory_of(begins));
-  const vocabulary_shards<E> together(exchange, begins, rank, memory);
-  const std::size_t own = begins[rank + 1] - begins[rank];
-  std::vector<std::vector<float>> shards;  // nothing else of the rows is there
-  std::vector<const float*> of_row;
-  const result r = verified(s, verifier, policy, [&](const float* logits, token_id expected) {
-    for (std::size_t i = 0; i < of_row.size(); ++i)
-      if (of_row[i] == logits)
-        return sharded_row<float, E>(shards[i].data(), together, s.temperature, expected);
-    of_row.push_back(logits);
-    shards.emplace_back(logits + begins[rank], logits + begins[rank] + own);
-    return sharded_row<float, E>(shards.back().data(), together, s.temperature, expected);
-  });
-  if (failed) *failed = together.failed();
-  return r;
-}
-template <class Verifier, class Policy>
-std::vector<result> by_threads(const step& s, const Verifier& verifier, const Policy& policy,
-                               std::size_t ranks, std::size_t* calls = nullptr,
-                               std::size_t* bytes = nullptr) {
-  const auto begins = begins_of(s.V, ranks);
-  shared_by_threads shared(ranks);
-  std::vector<result> results(ranks);
-  std::vector<std::jthread> threads;
-  for (std::size_t r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      thread_exchange exchange{shared, r};
-      results[r] = by_rank(s, verifier, policy, exchange, begins, r);
-    });
-  threads.clear();
-  if (calls) *calls = shared.calls;
-  if (bytes) *bytes = shared.bytes;
-  return results;
+template <class S, class Verifier, class Policy>
+result whole(const step<S>& s, const Verifier& verifier, const Policy& policy) {
+  const sampling how{.temperature = s.temperature};
+  return verified(s, verifier, policy, rows_of_logits(s.q, s.V, how),
+                  rows_of_logits(s.p, s.V, how));
 }
 
-step random_step(numbers& random, std::size_t V, std::size_t gamma, double temperature) {
-  step s{{}, {}, {}, V, temperature, random.word()};
+// The rows of one rank, which has nothing else of them.
+template <class S, class E>
+struct shards_of_step {
+  std::vector<double> memory;
+  vocabulary_shards<E> together;
+  std::vector<std::vector<S>> own;
+  const step<S>& s;
+  shards_of_step(const step<S>& of, E& exchange, std::span<const std::size_t> begins,
+                 std::size_t rank)
+      : memory(vocabulary_shards<E>::memory_of(begins, 2 * of.tokens.size() + 2)),
+        together(exchange, begins, rank, memory),
+        s(of) {
+    for (const auto* all : {&s.q, &s.p})
+      for (std::size_t j = 0; j <= s.tokens.size(); ++j)
+        own.emplace_back(all->begin() + std::ptrdiff_t(j * s.V + begins[rank]),
+                         all->begin() + std::ptrdiff_t(j * s.V + begins[rank + 1]));
+  }
+  std::size_t rows() const { return s.tokens.size() + 1; }
+  sharded_row<S, E> row(std::size_t i) const {  // of q, then of p
+    const std::size_t j = i % rows();
+    return {own[i].data(),
+            together,
+            {.temperature = s.temperature},
+            j < s.tokens.size() ? s.tokens[j] : no_token};
+  }
+};
+// All rows are normalised in one exchange.
+template <class S, class Verifier, class Policy, class E>
+result by_rank(const step<S>& s, const Verifier& verifier, const Policy& policy, E& exchange,
+               std::span<const std::size_t> begins, std::size_t rank, bool* failed = nullptr) {
+  const shards_of_step<S, E> shards(s, exchange, begins, rank);
+  std::vector<normalised_row<sharded_row<S, E>>> rows(2 * shards.rows());
+  (void)shards.together.run(rows.size(), [&](std::size_t i) {
+    if (reads_draft<Policy> ||
+        i != s.tokens.size())  // else the draft's row for a bonus is not read
+      rows[i] = shards.row(i).normalise(reads_confidence<Policy>);
+  });
+  const std::span<const normalised_row<sharded_row<S, E>>> all(rows);
+  const result r = verified(s, verifier, policy, all.first(shards.rows()), all.last(shards.rows()));
+  if (failed) *failed = shards.together.failed();
+  return r;
+}
+// Each row is normalised when the verifier comes to it.
+template <class S, class Verifier, class Policy, class E>
+result one_by_one(const step<S>& s, const Verifier& verifier, const Policy& policy, E& exchange,
+                  std::span<const std::size_t> begins, std::size_t rank) {
+  const shards_of_step<S, E> shards(s, exchange, begins, rank);
+  return verified(
+      s, verifier, policy, rows_of(shards.rows(), [&](std::size_t j) { return shards.row(j); }),
+      rows_of(shards.rows(), [&](std::size_t j) { return shards.row(shards.rows() + j); }));
+}
+
+template <class S>
+step<S> random_step(numbers& random, std::size_t V, std::size_t gamma, double temperature,
+                    bool plain = false) {
+  step<S> s{{}, {}, {}, V, temperature, random.word()};
   s.p.resize((gamma + 1) * V);
   s.q.resize((gamma + 1) * V);
+  const std::size_t kind = plain ? 99 : random.below(12), where = random.below(s.p.size());
   for (std::size_t i = 0; i < s.p.size(); ++i) {
-    s.p[i] = float(8 + 4 * random.bell());
-    s.q[i] = s.p[i] + float(0.5 * random.bell());
-  }
-  switch (random.below(12)) {
-    case 0: s.p[random.below(s.p.size())] = std::numeric_limits<float>::quiet_NaN(); break;
-    case 1:
-      for (float& x : s.p) x += 2e6f;
-      break;
-    case 2:
-      for (std::size_t i = 0; i < s.p.size(); ++i) s.p[i] += float(i / 1024 % 3) * 90;
-      break;
-    case 3: std::fill_n(s.p.begin(), V, -std::numeric_limits<float>::infinity()); break;
-    case 4: std::fill_n(s.q.begin(), V, 1.f); break;
+    const double x =
+        8 + 4 * random.bell() + (kind == 1 ? 2e6 : 0) + (kind == 2 ? double(i / 1024 % 3) * 90 : 0);
+    s.p[i] = logit<S>(kind == 3 && i < V ? -INFINITY : kind == 0 && i == where ? NAN : x);
+    s.q[i] = logit<S>(kind == 4 && i < V ? 1 : x + 0.5 * random.bell());
   }
   std::vector<double> scratch(block_count(V));
   random_streams chooser(s.seed, 3);
   for (std::size_t j = 0; j < gamma; ++j) {
-    const processed_row<float> row(std::span<const float>(s.q).subspan(j * V, V),
-                                   {.temperature = temperature});
+    const processed_row<S> row(std::span<const S>(s.q).subspan(j * V, V),
+                               {.temperature = temperature});
     const auto q = row.normalise();
     s.tokens.push_back(q.why() == status::ok
                            ? draw(q, {stream::draft, std::uint32_t(5 + j), 5}, chooser, scratch)
@@ -163,24 +143,23 @@ step random_step(numbers& random, std::size_t V, std::size_t gamma, double tempe
   }
   return s;
 }
-template <class Verifier, class Policy>
-result whole(const step& s, const Verifier& verifier, const Policy& policy) {
-  return verified(s, verifier, policy, [&](const float* logits, token_id) {
-    return processed_row<float>(std::span(logits, s.V), {.temperature = s.temperature});
-  });
-}
 
-template <class Verifier, class Policy>
+template <class S, class Verifier, class Policy>
 void check_shards(const Verifier& verifier, const Policy& policy, std::uint64_t seed) {
   numbers random(seed);
   std::size_t rejected = 0, failed = 0, runs = 0;
-  for (const std::size_t V : {5u, 1025u, 4000u})
-    for (const double temperature : {0.8, 0., 1e-6})
-      for (const std::size_t ranks : {1u, 2u, 3u, 5u}) {
-        const step s = random_step(random, V, 3, temperature);
+  for (const std::size_t V : {5u, 1025u, 8000u})
+    for (const double temperature : {1., 0.3, 0., 1e-6})
+      for (const std::size_t ranks : {1u, 2u, 3u, 7u}) {
+        const auto s = random_step<S>(random, V, 3, temperature);
         const result due = whole(s, verifier, policy);
-        CAPTURE(V, temperature, ranks);
-        for (const result& r : by_threads(s, verifier, policy, ranks)) CHECK(r == due);
+        const auto begins = begins_of(V, ranks, random.below(2));
+        CAPTURE(V, temperature, ranks, begins);
+        std::vector<result> got(ranks);
+        on_threads(ranks, [&](std::size_t r, auto& exchange) {
+          got[r] = by_rank(s, verifier, policy, exchange, begins, r);
+        });
+        for (const result& r : got) CHECK(r == due);
         rejected += due.v.accepted < 3;
         failed += due.v.why != status::ok;
         ++runs;
@@ -193,71 +172,65 @@ void check_shards(const Verifier& verifier, const Policy& policy, std::uint64_t 
 }  // namespace
 
 TEST_CASE("sharded rows: every verifier gives what it gives with whole rows, on every rank") {
-  check_shards(token_verifier{}, lossless{}, 1);
-  check_shards(token_verifier{}, token_v3{0.3}, 2);
-  check_shards(token_verifier{}, opt{0.2}, 3);
-  check_shards(block_verifier{}, lossless{}, 4);
-  check_shards(block_verifier{}, ensemble{0.4}, 5);
-  check_shards(match_verifier{}, lossless{}, 6);
-  check_shards(coupled_verifier{coupled_noise(7, 3)}, lossless{}, 7);
+  check_shards<float>(token_verifier{}, lossless{}, 1);
+  check_shards<float>(token_verifier{}, token_v3{0.3}, 2);
+  check_shards<bf16>(token_verifier{}, opt{0.2}, 3);
+  check_shards<float>(block_verifier{}, lossless{}, 4);
+  check_shards<double>(block_verifier{}, ensemble{0.4}, 5);
+  check_shards<bf16>(match_verifier{}, lossless{}, 6);
+  check_shards<float>(coupled_verifier{coupled_noise(7, 3)}, lossless{}, 7);
 }
 
-TEST_CASE("sharded rows: messages are few and do not grow with the rows") {
+TEST_CASE("sharded rows: the messages and bytes of one step, as the documentation says") {
+  // docs/engine.md: V = 128,256 on 4 ranks, which have 32 blocks at most; gamma = 4.
   numbers random(9);
-  const std::size_t V = 16 * 1024;
-  for (int round = 0; round < 20; ++round) {
-    const step s = random_step(random, V, 3, 1);
-    std::size_t calls = 0, bytes = 0;
-    const auto r = by_threads(s, token_verifier{}, lossless{}, 2, &calls, &bytes)[0];
-    if (r.v.why != status::ok || s.p[0] > 1e5f) continue;  // such rows take two exchanges
-    // A row: one exchange. Then the weights of the token after the accepted ones, the token, and
-    // its logits: of a bonus token the target's, of another one both.
-    const bool bonus = r.v.accepted == 3;
-    const std::size_t rows = 2 * std::min<std::size_t>(r.v.accepted + 1, 3) + bonus;
-    CHECK(calls == rows + 2 + (bonus ? 1 : 2));
-    CHECK(bytes == rows * (8 * 16 + 8) + 8 * 8 + 8 + (bonus ? 8 : 16) + 8);
+  std::size_t bonuses = 0, residuals = 0;
+  for (int round = 0; round < 6 || bonuses * residuals == 0; ++round) {
+    REQUIRE(round < 60);
+    const auto s = random_step<float>(random, 128256, 4, 1, true);
+    const result due = whole(s, token_verifier{}, lossless{});
+    const auto begins = begins_of(s.V, 4);
+    std::vector<char> good(4);
+    traffic seen = on_threads(4, [&](std::size_t r, auto& exchange) {
+      good[r] = by_rank(s, token_verifier{}, lossless{}, exchange, begins, r) == due;
+    });
+    CHECK(good == std::vector<char>(4, 1));
+    // All rows (536 bytes each, the one without an expected token 528), what the token is drawn
+    // from, and the token.
+    REQUIRE(due.v.emitted == due.v.accepted + 1);
+    CHECK(seen.calls == 3);
+    CHECK(seen.bytes == 4816 + 256 + 40);
+    CHECK(4816 == 8 * 536 + 528);
+    (due.v.accepted == 4 ? bonuses : residuals) += 1;
+    // One by one: an exchange for each row that is looked at.
+    seen = on_threads(4, [&](std::size_t r, auto& exchange) {
+      good[r] = one_by_one(s, token_verifier{}, lossless{}, exchange, begins, r) == due;
+    });
+    CHECK(good == std::vector<char>(4, 1));
+    const std::size_t rows = 2 * std::min<std::size_t>(due.v.accepted + 1, 4);
+    const bool bonus = due.v.accepted == 4;
+    CHECK(seen.calls == rows + bonus + 2);
+    CHECK(seen.bytes == rows * 536 + bonus * 528 + 256 + 40);
   }
 }
 
 TEST_CASE("sharded rows: over processes, the tokens are those of whole rows") {
   numbers random(10);
-  const step s = random_step(random, 3000, 3, 0.8);
-  const result due = whole(s, token_verifier{}, lossless{});
-  int link[2];
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
-  struct process_exchange {
-    int fd;
-    std::size_t rank;
-    bool operator()(std::span<const double> own, std::span<double> all) {
-      std::memcpy(all.data() + rank * own.size(), own.data(), own.size_bytes());
-      auto* other = reinterpret_cast<char*>(all.data() + (1 - rank) * own.size());
-      bool ok = send(fd, own.data(), own.size_bytes(), MSG_NOSIGNAL) == ssize_t(own.size_bytes());
-      for (std::size_t n = 0; ok && n < own.size_bytes();) {
-        const ssize_t k = read(fd, other + n, own.size_bytes() - n);
-        ok = k > 0;
-        n += ok ? std::size_t(k) : 0;
-      }
-      return ok;
-    }
-  };
-  const auto begins = begins_of(s.V, 2);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    close(link[0]);
-    process_exchange exchange{link[1], 1};
-    _exit(by_rank(s, token_verifier{}, lossless{}, exchange, begins, 1) == due ? 0 : 1);
+  for (const std::size_t ranks : {2u, 3u}) {
+    const auto s = random_step<float>(random, 3000, 3, 0.8, true);
+    const result due = whole(s, token_verifier{}, lossless{});
+    const auto begins = begins_of(s.V, ranks);
+    bool failed = false;
+    CHECK(on_processes(
+        ranks,
+        [&](std::size_t r, auto& exchange) {
+          return by_rank(s, token_verifier{}, lossless{}, exchange, begins, r) == due;
+        },
+        [&](auto& exchange) {  // the others are gone
+          (void)by_rank(s, token_verifier{}, lossless{}, exchange, begins, 0, &failed);
+        }));
+    CHECK(failed);
   }
-  close(link[1]);
-  process_exchange exchange{link[0], 0};
-  CHECK(by_rank(s, token_verifier{}, lossless{}, exchange, begins, 0) == due);
-  int ended = -1;
-  waitpid(child, &ended, 0);
-  CHECK(ended == 0);
-  bool failed = false;  // the other one is gone
-  (void)by_rank(s, token_verifier{}, lossless{}, exchange, begins, 0, &failed);
-  CHECK(failed);
-  close(link[0]);
 }
 
 TEST_CASE("sharded rows: an exchange that fails, whichever it is, is told and ends all others") {
@@ -272,7 +245,7 @@ TEST_CASE("sharded rows: an exchange that fails, whichever it is, is told and en
   };
   numbers random(12);
   for (const double temperature : {1., 0.}) {
-    step s = random_step(random, 3000, 3, temperature);
+    const auto s = random_step<float>(random, 3000, 3, temperature);
     const std::vector<std::size_t> one{0, s.V};
     const auto check = [&](const auto& verifier, const auto& policy) {
       for (std::size_t k = 0;; ++k) {
@@ -285,31 +258,39 @@ TEST_CASE("sharded rows: an exchange that fails, whichever it is, is told and en
       }
     };
     check(token_verifier{}, lossless{});
-    check(token_verifier{}, opt{0.2});
+    check(token_verifier{}, token_v3{0.3});
     check(block_verifier{}, lossless{});
-    check(match_verifier{}, lossless{});
     check(coupled_verifier{coupled_noise(7, 3)}, lossless{});
   }
 }
 
-TEST_CASE("sharded rows: wrong shards and too little memory are refused") {
-  shared_by_threads shared(1);
-  thread_exchange exchange{shared, 0};
-  std::vector<float> logits(3000);
-  std::vector<double> memory(100);
-  const std::vector<std::size_t> good{0, 3000}, crooked{0, 1000, 3000}, empty{0};
+TEST_CASE("sharded rows: wrong shards, memory and parameters are refused, and rows of two kinds") {
+  thread_ranks shared(1);
+  thread_exchange exchange{&shared, 0};
   using shards = vocabulary_shards<thread_exchange>;
-  CHECK(sharded_row<float, thread_exchange>(logits.data(), shards(exchange, good, 0, memory))
-            .normalise()
-            .why() == status::ok);
-  for (const shards& bad :
-       {shards(exchange, crooked, 0, memory), shards(exchange, good, 1, memory),
-        shards(exchange, empty, 0, memory), shards(exchange, good, 0, std::span(memory).first(10))})
-    CHECK(sharded_row<float, thread_exchange>(logits.data(), bad).normalise().why() ==
-          status::invalid_parameter);
+  using row = sharded_row<float, thread_exchange>;
+  const std::vector<float> logits(3000);
+  const std::vector<std::size_t> good{0, 3000}, crooked{0, 1000, 3000}, empty{0};
+  std::vector<double> memory(shards::memory_of(good, 0)), other(memory);
+  const shards one(exchange, good, 0, memory), two(exchange, good, 0, other);
+  CHECK(row(logits.data(), one).normalise().why() == status::ok);
+  for (const shards& bad : {shards(exchange, crooked, 0, memory), shards(exchange, good, 1, memory),
+                            shards(exchange, empty, 0, memory),
+                            shards(exchange, good, 0, std::span(memory).first(memory.size() - 1))})
+    CHECK(row(logits.data(), bad).normalise().why() == status::invalid_parameter);
   for (const double temperature : {-1., std::nan(""), 3.4e35, 1e39})
-    CHECK(sharded_row<float, thread_exchange>(logits.data(), shards(exchange, good, 0, memory),
-                                              temperature)
-              .normalise()
-              .why() == status::invalid_parameter);
+    CHECK(row(logits.data(), one, {.temperature = temperature}).normalise().why() ==
+          status::invalid_parameter);
+  CHECK(row(logits.data(), one, {.top_p = 0}).normalise().why() == status::invalid_parameter);
+
+  const std::vector<token_id> tokens{7};
+  const auto verify_with = [&](const shards& q, const shards& p) {
+    step<float> s{{}, {}, tokens, 3000, 1, 1};
+    return verified(s, token_verifier{}, lossless{},
+                    rows_of(2, [&](std::size_t) { return row(logits.data(), q); }),
+                    rows_of(2, [&](std::size_t) { return row(logits.data(), p); }))
+        .v.why;
+  };
+  CHECK(verify_with(one, one) == status::ok);
+  CHECK(verify_with(one, two) == status::vocabulary_mismatch);
 }

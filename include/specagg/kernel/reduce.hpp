@@ -209,6 +209,26 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
   }
 }
 
+namespace detail {
+
+// The sum of f over a block, and its values in out[begin .. begin + count).
+template <class Rows, class F, class T>
+SPECAGG_FLATTEN double sum_stored_block(const Rows& rows, const F& f, std::size_t begin,
+                                        std::size_t count, T* out) {
+  using V = vec<T, 16>;
+  const auto block = rows.open(begin, count);
+  return specagg::reduce_block<add, sizeof(T) == 4>(
+      count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
+        T last[16];
+        x.store(lanes == 16 ? out + begin + k : last);
+        for (int i = 0; i < lanes && lanes < 16; ++i) out[begin + k + std::size_t(i)] = last[i];
+        return x;
+      });
+}
+
+}  // namespace detail
+
 // How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together
 // (backend/cuda). Rows of the second kind have a member walker(), which returns an object with the
 // same members as one_thread, and with weigh, can_weigh and draw (kernel/sample.hpp) and race
@@ -234,21 +254,10 @@ struct one_thread {
   // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what
   // the rows are read from.
   template <class Rows, class F, class T>
-  static SPECAGG_FLATTEN double sum_stored(const Rows& rows, const F& f, T* out) {
-    using V = vec<T, 16>;
-    return reduce_blocks<detail::add>(
-        rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-          const auto block = rows.open(begin, count);
-          return specagg::reduce_block<detail::add, sizeof(T) == 4>(
-              count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-                const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
-                T last[16];
-                x.store(lanes == 16 ? out + begin + k : last);
-                for (int i = 0; i < lanes && lanes < 16; ++i)
-                  out[begin + k + std::size_t(i)] = last[i];
-                return x;
-              });
-        });
+  static double sum_stored(const Rows& rows, const F& f, T* out) {
+    return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
+      return detail::sum_stored_block(rows, f, begin, count, out);
+    });
   }
   // The first token with the largest f. NaN is ignored. The result is 0 if f is nowhere above -inf.
   // Reads the rows once, and one block a second time.

@@ -110,9 +110,11 @@ inline constexpr int bits_at_once = 11;  // of the logits, in shortest_prefix
 // The shortest prefix with a weight sum of at least `enough`. The prefix is of the tokens that
 // `cut` keeps, in the order (larger logit, then lower id). Radix selection on the bits of the
 // logits, bits_at_once at a time: nothing is sorted or stored. Weights must be >= 0.
-template <class S, class Weight, class T = computed<S>>
-cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough,
-                          Weight weight) {
+// in_order(state, f) calls f(logit, id) of every token in ascending order, until it is false; all
+// that f changes is in `state`, a span of doubles.
+template <class T, class InOrder, class Weight>
+cutoff<T> shortest_prefix(const InOrder& in_order, const cutoff<T>& cut, double enough,
+                          const Weight& weight) {
   constexpr int width = 8 * sizeof(T), step = bits_at_once;
   bits_of<T> prefix = 0;
   double above = 0;  // weight of the tokens known to be in the prefix
@@ -120,25 +122,36 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
     const int take = std::min(step, left);
     const int shift = left - take;
     double mass[1 << step] = {};
-    for (std::size_t v = 0; v < size; ++v) {
-      const T l = number(logits[v]);
+    in_order(std::span<double>(mass), [&](T l, std::size_t v) {
       const auto k = ordered(l);
-      if ((left < width && (k >> left) != (prefix >> left)) || !cut.keeps(l, v)) continue;
-      mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
-    }
+      if ((left == width || (k >> left) == (prefix >> left)) && cut.keeps(l, v))
+        mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
+      return true;
+    });
     prefix |= bits_of<T>(crossing_bucket(mass, 1u << take, enough, above)) << shift;
     left = shift;
   }
   const T logit = unordered<T>(prefix);  // larger ones are all kept; of its ties, as many as needed
-  cutoff<T> result{logit, 0};
-  for (std::size_t v = 0; v < size; ++v) {
-    const T l = number(logits[v]);
-    if (l != logit || !cut.keeps(l, v)) continue;
-    result.last = v;
-    above += weight(l);
-    if (above >= enough) break;
-  }
-  return result;
+  double ties[3] = {above, 0, 0};        // their weight, the last of them, and whether it is found
+  in_order(std::span<double>(ties), [&](T l, std::size_t v) {
+    if (ties[2] == 0 && l == logit && cut.keeps(l, v)) {
+      ties[0] += weight(l);
+      ties[1] = double(v);
+      ties[2] = ties[0] >= enough;
+    }
+    return ties[2] == 0;
+  });
+  return {logit, std::size_t(ties[1])};
+}
+// The same of logits in memory.
+template <class S, class Weight, class T = computed<S>>
+cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough,
+                          const Weight& weight) {
+  const auto in_order = [=](std::span<double>, const auto& f) {
+    for (std::size_t v = 0; v < size; ++v)
+      if (!f(number(logits[v]), v)) return;
+  };
+  return shortest_prefix<T>(in_order, cut, enough, weight);
 }
 
 }  // namespace detail

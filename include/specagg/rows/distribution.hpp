@@ -88,6 +88,14 @@ SPECAGG_FUNCTION status readable(const R& row, bool confidence) {
     if (confidence && row.why() == status::ok && !row.confident()) return status::invalid_parameter;
   return row.why();
 }
+// Whether two rows can be read together: they have one size, and are shared out among ranks alike
+// (verify/sharded.hpp).
+template <class A, class B>
+SPECAGG_FUNCTION bool fit_together(const A& a, const B& b) {
+  if constexpr (requires { a.fits(b); })
+    if (!a.fits(b)) return false;
+  return a.size() == b.size();
+}
 }  // namespace detail
 
 // What a Row becomes: a normalised_row, or an any_row of several.

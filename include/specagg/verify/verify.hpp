@@ -186,7 +186,7 @@ template <bool Confidence, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_rows(QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   return detail::with_row_at(q_rows, j, [&](const auto& q_row) {
     return detail::with_row_at(p_rows, j, [&](const auto& p_row) {
-      if (q_row.size() != p_row.size()) return status::vocabulary_mismatch;
+      if (!detail::fit_together(q_row, p_row)) return status::vocabulary_mismatch;
       const auto& q = q_row.normalise(Confidence);
       if (const status s = readable(q, Confidence); s != status::ok) return s;
       const auto& p = p_row.normalise(Confidence);

@@ -65,8 +65,10 @@ SPECAGG_BEGIN
 //   nodes     one more than the tree has; after the call they say how each was visited
 //   residual  residual_rows V numbers (measure_tree); V for each level of the tree is enough
 //   scratch   verify_scratch(V) doubles
-//   walker    what walks: one thread, or all threads of a CUDA block, which share the memory
-//             (backend/cuda)
+//   walker    what walks: one thread; all threads of a CUDA block, which share the memory
+//             (backend/cuda); or one rank of sharded rows: a tree_memory<T, const
+//             vocabulary_shards<E>&> with their vocabulary_shards. Then `residual` is this rank's,
+//             and only its tokens' weights are written
 template <class T, class Walker = one_thread>
 struct tree_memory {
   std::span<emission> out;
@@ -182,6 +184,34 @@ struct tree_walk {
   SPECAGG_FUNCTION T* residual(const tree_node& n) const {
     return work.residual.data() + n.slot * vocabulary;
   }
+  // Whether this is one of several ranks.
+  static constexpr bool is_rank = requires(const Walker& w) { w.owns(std::size_t()); };
+  SPECAGG_FUNCTION double stored_weight(const tree_node& n, token_id y) const {
+    const auto weight = [&] { return double(residual(n)[y]); };
+    if constexpr (is_rank) return work.walker.from_owner(std::size_t(y), weight);
+    else return weight();
+  }
+  // What reads these rows; a rank reads also rows that it has all of with the others.
+  template <class Rows>
+  SPECAGG_FUNCTION decltype(auto) walker_for(const Rows& rows) const {
+    if constexpr (is_rank) return work.walker;
+    else return specagg::walker_of(rows);
+  }
+  // Whether rows can be read in this walk: those that have ranks must have the same.
+  template <class Rows>
+  static constexpr bool of_ranks = requires(const Rows& r) { r.walker().owns(std::size_t()); };
+  template <class Rows>
+  SPECAGG_FUNCTION bool same_ranks(const Rows& rows) const {
+    if constexpr (of_ranks<Rows> && is_rank) return &rows.walker() == &work.walker;
+    else return true;
+  }
+  template <class Rows>
+  SPECAGG_FUNCTION status fit(const Rows& rows) const {
+    static_assert(of_ranks<Rows> == is_rank,
+                  "specagg: a tree of sharded rows takes a tree_memory<T, const "
+                  "vocabulary_shards<E>&>, and no other tree does (verify/sharded.hpp)");
+    return rows.size() == vocabulary && same_ranks(rows) ? status::ok : status::vocabulary_mismatch;
+  }
   template <class F>
   SPECAGG_FUNCTION void write(F&& f) const {
     if constexpr (requires { work.walker.once(f); }) work.walker.once(f);
@@ -205,7 +235,7 @@ struct tree_walk {
             enough_memory = work.residual.size() >= residual_rows * vocabulary &&
                             specagg::can_weigh(rows, work.scratch);
           }
-          if (rows.size() != vocabulary) return status::vocabulary_mismatch;
+          if (const status s = fit(rows); s != status::ok) return s;
           write([&] {
             for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
               if (outside_support(token(c), vocabulary, 1) != status::ok) continue;
@@ -235,7 +265,8 @@ struct tree_walk {
     const auto given = [&](const auto& row) {
       const auto& law = row.normalise();
       if (law.why() != status::ok) return law.why();
-      return law.size() == vocabulary ? f(law) : status::vocabulary_mismatch;
+      const bool fits = law.size() == vocabulary && same_ranks(law);
+      return fits ? f(law) : status::vocabulary_mismatch;
     };
     return detail::with_row_at(laws, c, given);
   }
@@ -255,7 +286,7 @@ struct tree_walk {
           return outside_support(y, vocabulary, drawn);
         });
       if (s == status::ok) {
-        left = parent.scale * (parent.stored ? double(residual(parent)[y]) : node(c).pi);
+        left = parent.scale * (parent.stored ? stored_weight(parent, y) : node(c).pi);
         return c;
       }
       write([&] { parent.why = s; });
@@ -276,7 +307,7 @@ struct tree_walk {
     T* const weights = residual(here);
     return detail::with_law<detail::draft_row::if_read>(
         policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-          (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
+          (void)walker_for(rows).sum_stored(rows, pi, weights);
           write([&] {
             here.stored = true;
             for_failed(n, end, [&](token_id y) { weights[y] = 0; });
@@ -298,7 +329,7 @@ struct tree_walk {
             if (const status why = store(n, c); why != status::ok) return why;
           const token_id y = token(c);
           left = without_token(parent.accepted, scale,
-                               parent.stored ? double(weights[y]) : node(c).pi);
+                               parent.stored ? stored_weight(parent, y) : node(c).pi);
           write([&] {
             if (parent.stored) weights[y] = 0;
             for (std::size_t i = node(c).sibling; i != 0 && !parent.stored; i = node(i).sibling)
@@ -314,14 +345,14 @@ struct tree_walk {
       if (parent.stored) {
         const stored_row<T> stored{weights, vocabulary};
         const row_pair<false, stored_row<T>, L> rows(stored, law);
-        left = specagg::walker_of(rows).sum_stored(
+        left = walker_for(rows).sum_stored(
             rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
         return status::ok;
       }
       return detail::with_law<detail::draft_row::if_read>(
           policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
             const beside all(rows, law);
-            left = specagg::walker_of(all).sum_stored(
+            left = walker_for(all).sum_stored(
                 all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
             write([&] { parent.stored = true; });
             return status::ok;
@@ -356,7 +387,8 @@ struct tree_walk {
     const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
     result.why = detail::with_law<detail::draft_row::if_read>(
         policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-          if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
+          if (vocabulary == 0) vocabulary = rows.size();
+          if (const status s = fit(rows); s != status::ok) return s;
           if (settled && last.stored) {
             const stored_row<T> left{residual(last), vocabulary};
             const beside all(rows, left);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/vocabulary_shards.hpp>
+
+#include <vector>
+
+#include <specagg/policy/lossless.hpp>
+#include <specagg/verify/batch.hpp>
+#include <specagg/verify/detail/exchange_log.hpp>
+#include <specagg/verify/sharded.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+#include "verify/ranks.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// A batch of requests, of which every rank verifies its shards in step.
+struct batch {
+  std::size_t V, B, gamma;
+  std::vector<float> q, p;  // [B][gamma + 1][V]
+  std::vector<token_id> tokens;
+  sampling how;
+  std::size_t rows() const { return B * (gamma + 1); }
+  auto verification_of(std::size_t i, const auto& q_rows, const auto& p_rows,
+                       std::span<emission> out) const {
+    return verification{draft{.tokens = std::span(tokens).subspan(i * gamma, gamma)},
+                        q_rows,
+                        p_rows,
+                        lossless{},
+                        random_streams(1, i),
+                        out.subspan(i * (gamma + 1), gamma + 1)};
+  }
+};
+batch random_batch(numbers& random, std::size_t V, std::size_t B, std::size_t gamma, sampling how) {
+  batch b{V, B, gamma, {}, {}, {}, how};
+  for (std::size_t i = 0; i < b.rows() * V; ++i) {
+    b.p.push_back(float(4 + 3 * random.bell()));
+    b.q.push_back(b.p.back() + float(0.5 * random.bell()));
+  }
+  std::vector<double> scratch(verify_scratch(V));
+  for (std::size_t i = 0; i < B; ++i)
+    for (std::size_t j = 0; j < gamma; ++j) {
+      random_streams chooser(1, i);
+      const processed_row<float> row(std::span(b.q).subspan((i * (gamma + 1) + j) * V, V), how);
+      b.tokens.push_back(draw_draft(row, 0, j, chooser, scratch));
+    }
+  return b;
+}
+std::vector<token_id> tokens_of(std::span<const verdict> v, std::span<const emission> out,
+                                std::size_t each) {
+  std::vector<token_id> tokens;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    tokens.push_back(-2 - token_id(v[i].accepted));
+    for (std::size_t j = 0; j < v[i].emitted; ++j) tokens.push_back(out[i * each + j].token);
+  }
+  return tokens;
+}
+std::vector<token_id> whole(const batch& b) {
+  std::vector<verdict> verdicts(b.B);
+  std::vector<emission> out(b.rows());
+  std::vector<double> scratch(b.B * verify_scratch(b.V, b.gamma));
+  const auto rows = [&](const std::vector<float>& all, std::size_t i) {
+    return rows_of_logits(std::span(all).subspan(i * (b.gamma + 1) * b.V, (b.gamma + 1) * b.V), b.V,
+                          b.how);
+  };
+  verify_batch([&](std::size_t i) { return b.verification_of(i, rows(b.q, i), rows(b.p, i), out); },
+               verdicts, scratch);
+  return tokens_of(verdicts, out, b.gamma + 1);
+}
+template <class E>
+std::vector<token_id> by_rank(const batch& b, E& exchange, std::span<const std::size_t> begins,
+                              std::size_t rank, std::size_t doubles) {
+  std::vector<double> memory(doubles), scratch(verify_scratch(b.V, b.gamma));
+  const vocabulary_shards<E> together(exchange, begins, rank, memory);
+  using row = normalised_row<sharded_row<float, E>>;
+  std::vector<row> rows(2 * b.rows());
+  bool ok = together.run(rows.size(), [&](std::size_t i) {
+    const std::size_t n = i % b.rows(), j = n % (b.gamma + 1);
+    const token_id drafted = j < b.gamma ? b.tokens[n / (b.gamma + 1) * b.gamma + j] : no_token;
+    const float* all = i < b.rows() ? b.q.data() : b.p.data();
+    rows[i] =
+        sharded_row<float, E>(all + n * b.V + begins[rank], together, b.how, drafted).normalise();
+  });
+  const auto of = [&](std::size_t first) {
+    return std::span<const row>(rows).subspan(first, b.gamma + 1);
+  };
+  std::vector<verdict> verdicts(b.B);
+  std::vector<emission> out(b.rows());
+  ok = ok && together.run(b.B, [&](std::size_t i) {
+    const std::size_t first = i * (b.gamma + 1);
+    verdicts[i] = verify(b.verification_of(i, of(first), of(b.rows() + first), out),
+                         token_verifier{}, scratch);
+  });
+  return ok ? tokens_of(verdicts, out, b.gamma + 1) : std::vector<token_id>();
+}
+traffic check(const batch& b, std::size_t ranks, std::size_t doubles) {
+  const auto due = whole(b);
+  const auto begins = begins_of(b.V, ranks);
+  std::vector<std::vector<token_id>> got(ranks);
+  const traffic seen = on_threads(ranks, [&](std::size_t r, auto& exchange) {
+    got[r] = by_rank(b, exchange, begins, r, doubles);
+  });
+  CHECK(got == std::vector<std::vector<token_id>>(ranks, due));
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("vocabulary shards: a batch takes as many exchanges as the longest request") {
+  numbers random(1);
+  const std::size_t V = 3000, R = 3, B = 16;
+  const auto begins = begins_of(V, R);
+  using shards = vocabulary_shards<thread_exchange>;
+  const batch b = random_batch(random, V, B, 3, {});
+  // All rows; what each request's token is drawn from; these tokens.
+  CHECK(check(b, R, shards::memory_of(begins, 2 * b.rows())).calls == 3);
+  const std::size_t calls_of_less = check(b, R, shards::memory_of(begins, b.rows() / 16)).calls;
+  CHECK(calls_of_less > 3);
+  CHECK(calls_of_less < b.rows());
+  // no memory for a run: one after the other
+  CHECK(check(b, R, shards::memory_of(begins, 0)).calls == 2 * b.rows() + 2 * B);
+  for (std::size_t tasks = 1; tasks < 40; tasks += 3)
+    (void)check(b, R, shards::memory_of(begins, 0) + 7 * tasks);
+  // Rows with filters, whose exchanges are not as many.
+  const batch filtered = random_batch(random, V, 4, 3, {.top_p = 0.9});
+  const std::size_t calls = check(filtered, R, 1 << 20).calls;
+  CHECK(calls >= 5);
+  CHECK(calls <= 7);
+}
+
+TEST_CASE("vocabulary shards: an exchange that fails ends a run, whichever it is") {
+  struct failing {
+    std::size_t at, calls = 0;
+    bool operator()(std::span<const double> own, std::span<double> all) {
+      std::ranges::copy(own, all.begin());
+      return calls++ != at;
+    }
+  };
+  numbers random(2);
+  const batch b = random_batch(random, 1500, 3, 2, {.top_p = 0.9});
+  const std::vector<std::size_t> begins{0, b.V};
+  for (std::size_t k = 0;; ++k) {
+    failing exchange{k};
+    std::vector<double> memory(vocabulary_shards<failing>::memory_of(begins, 100));
+    const vocabulary_shards<failing> together(exchange, begins, 0, memory);
+    std::vector<normalised_row<sharded_row<float, failing>>> rows(b.rows());
+    const bool ok = together.run(rows.size(), [&](std::size_t i) {
+      rows[i] = sharded_row<float, failing>(b.p.data() + i * b.V, together, b.how).normalise();
+    });
+    CHECK(ok == (exchange.calls <= k));
+    CHECK(together.failed() == !ok);
+    CHECK(together.lacks() == !ok);
+    CHECK(exchange.calls <= k + 1);
+    if (ok) break;
+    REQUIRE(k < 20);
+  }
+}
+
+TEST_CASE("vocabulary shards: the log gives every task what it has exchanged, in its order") {
+  // Three tasks of two ranks with 1, 2 and 3 exchanges, of different lengths.
+  std::vector<double> memory(500);
+  detail::exchange_log log(3, 2, memory);
+  std::vector<std::vector<double>> seen(3);
+  const auto twice = [](std::span<const double> own, std::span<double> all) {
+    std::ranges::copy(own, all.begin());
+    for (std::size_t i = 0; i < own.size(); ++i) all[own.size() + i] = 1000 + own[i];
+    return true;
+  };
+  std::size_t rounds = 0;
+  for (;; ++rounds) {
+    REQUIRE(log.begin_round());
+    for (std::size_t task = 0; task < 3; ++task) {
+      if (log.waits(task)) {
+        log.begin_task(task);
+        seen[task].clear();
+        for (std::size_t e = 0; e <= task; ++e) {
+          detail::gathered found{};
+          if (!log.next(e + 1, found)) {
+            double* const own = log.ask(e + 1);
+            REQUIRE(own != nullptr);
+            for (std::size_t i = 0; i <= e; ++i) own[i] = double(100 * task + 10 * e + i);
+            break;
+          }
+          for (const std::size_t r : {0u, 1u})
+            for (std::size_t i = 0; i <= e; ++i) seen[task].push_back(found.of(r)[i]);
+        }
+      }
+      log.end_task(task);
+    }
+    if (log.nothing_asked()) break;
+    REQUIRE(log.exchange(twice));
+  }
+  CHECK(rounds == 3);
+  CHECK(seen[0] == std::vector<double>{0, 1000});
+  CHECK(seen[1] == std::vector<double>{100, 1100, 110, 111, 1110, 1111});
+  CHECK(seen[2] ==
+        std::vector<double>{200, 1200, 210, 211, 1210, 1211, 220, 221, 222, 1220, 1221, 1222});
+  detail::exchange_log small(1, 2, std::span(memory).first(9));
+  REQUIRE(small.begin_round());
+  small.begin_task(0);
+  CHECK(small.ask(2) == nullptr);
+  CHECK(small.ask(1) != nullptr);
+  CHECK(!detail::exchange_log(1, 2, std::span(memory).first(3)).begin_round());
+}
