@@ -234,8 +234,8 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 
 // For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
 // q_j from the decoded row. A token outside the support (outside the vocabulary, or of probability
-// 0) ends the draft before it. The server then draws the token there from p. A bonus that is given()
-// is an invalid_parameter.
+// 0) ends the draft before it. The server then draws the token there from p. A given() bonus is an
+// invalid_parameter.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
                       split_workspace<T>& work) {

@@ -16,9 +16,9 @@ SPECAGG_BEGIN
 // raw_logits{geometric{1.5}}, ..., raw_logits_verifier{token_verifier(), memory, sample}). The
 // arguments of verify() are those of verify_token. q_rows and p_rows must be lists of processed
 // rows; their logits are combined. Each row may be asked for several times. q_rows is asked for row
-// g if all tokens were accepted and a bonus is drawn from pi, as for any policy that reads the draft.
-// If the combination does not exist, the status is the same as for a policy without a law there
-// (undefined_target). log_p is that of the target's own processed row.
+// g if all tokens were accepted and a bonus is drawn from pi, as for any policy that reads the
+// draft. If the combination does not exist, the status is the same as for a policy without a law
+// there (undefined_target). log_p is that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }

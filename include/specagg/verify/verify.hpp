@@ -101,8 +101,8 @@ struct draft {
   }
 };
 
-// Where an emitted token is from: the draft; a draw that replaces a rejected token; or the bonus, or
-// a draw from pi where the draft has ended early.
+// Where an emitted token is from: the draft; a draw that replaces a rejected token; the bonus, or a
+// draw from pi where the draft has ended early.
 enum class origin : std::uint8_t { accepted, residual, bonus };
 // The enumerator's name as text.
 constexpr const char* name(origin o) {
@@ -421,8 +421,8 @@ SPECAGG_FUNCTION status bonus_of(bonus_choice bonus, bool whole, const Policy& p
   return detail::with_law<draft_row::if_read>(policy, q_rows, p_rows, g, draw);
 }
 
-// The token after a draft whose g tokens were all accepted; does nothing if none is wanted. `ended`:
-// why the draft ended early, else ok.
+// The token after a draft whose g tokens were all accepted; does nothing if none is wanted.
+// `ended`: why the draft ended early, else ok.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended,
                                    const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser,
