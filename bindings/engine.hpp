@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the Python module (python/src) and the C library (c/) ask of the engine (the sources here),
-// as plain data. The engine is built once for each instruction set, and specagg_dispatch chooses one
-// at start; the module and the library are built once, for every machine.
+// as plain data. The engine is built once for each instruction set, and specagg_dispatch chooses
+// one at start; the module and the library are built once, for every machine.
 #pragma once
 #include <array>
 #include <cstddef>
