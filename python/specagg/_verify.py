@@ -17,6 +17,8 @@ from ._policy import PolicyLike, as_policy
 
 Ids = npt.NDArray[np.int32]
 Numbers = Union[float, npt.ArrayLike]
+Seeds = Union[int, npt.ArrayLike, Sequence[Union[int, None]], None]
+Bonus = Union[bool, str, npt.ArrayLike, Sequence[Union[bool, str, int]]]
 
 # The name of each number in Verified.statuses and Verified.reasons.
 Status = IntEnum("Status", {_core.status_name(i): i for i in range(_core.status_count)})  # type: ignore[misc]
@@ -142,23 +144,92 @@ def _flag(x: Any, name: str) -> bool:
     return bool(x)
 
 
+def _bonus(x: Any) -> Any:
+    """What the module takes (bonuses_of, arguments.hpp): -1 none, -2 drawn from pi, -3 from the target's row, else a
+    token; a number, or an array [B]."""
+    expected = 'bonus: expected True, False, "target", or ids [B]'
+
+    def one(choice: Any) -> int:
+        if isinstance(choice, (bool, np.bool_)):
+            return -2 if choice else -1
+        if isinstance(choice, str):
+            if choice != "target":
+                raise ValueError(f"{expected}, not {choice!r}")
+            return -3
+        if not isinstance(choice, (int, np.integer)):
+            raise TypeError(f"{expected}, not {type(choice).__name__}")
+        return int(choice) if -1 <= choice < 2**31 else -4
+
+    if isinstance(x, (bool, np.bool_, str)):
+        return one(x)
+    given = x if isinstance(x, (list, tuple)) else _array(x, "bonus")
+    if not isinstance(given, (list, tuple)) and (given.ndim != 1 or given.dtype.kind not in "biu"):
+        raise TypeError(f"{expected}, not {type(x).__name__}")
+    return np.array([one(choice) for choice in given], np.int64)
+
+
 def _are_logits(rows: Any) -> bool:
     if not isinstance(rows, str) or rows not in ("logits", "probabilities"):
         raise ValueError(f'rows: expected "logits" or "probabilities", not {rows!r}')
     return rows == "logits"
 
 
+def _without_seed(seed: Any) -> list[bool]:
+    """Which requests have no seed; one element if there is one seed for all."""
+    return [one is None for one in seed] if isinstance(seed, (list, tuple)) else [seed is None]
+
+
 def _streams(seed: Any, requests: Any, positions: Any) -> tuple[Any, Any, Any]:
     """Which random numbers decide: no numbers that decided before. So without a seed a fresh one; and with a seed the
     caller must say where in its text a draft begins."""
+    fresh = _without_seed(seed)
     if positions is None:
-        if seed is not None:
+        if not all(fresh):
             raise ValueError("positions: a seed needs them: how many tokens each text has before its draft (0 for one "
                              "round alone); without them all rounds of a text would have the same random numbers")
         positions = 0
+    if isinstance(seed, (list, tuple)) and any(fresh):
+        seed = [secrets.randbits(63) if none else one for none, one in zip(fresh, seed)]
     return (secrets.randbits(64) if seed is None else _number(seed, "seed", np.uint64),
             None if requests is None else _number(requests, "requests", np.uint64),
             _number(positions, "positions", np.uint32))
+
+
+def _skipped(x: Any) -> Any:
+    if x is None:
+        return None
+    given = _array(x, "skip")
+    if given.dtype.kind != "b" or given.ndim != 1:
+        raise TypeError(f"skip: expected bool [B], not {type(x).__name__} of {given.dtype} {list(given.shape)}")
+    return np.ascontiguousarray(given)
+
+
+def _out_array(out: Any) -> npt.NDArray[Any]:
+    """out as a numpy array that views its memory."""
+    if not isinstance(out, np.ndarray) and not hasattr(out, "data_ptr"):
+        raise TypeError(f"out: expected a numpy array or a tensor on the CPU, not {type(out).__name__}")
+    view = _array(out, "out")
+    if view.dtype not in (np.int32, np.int64) or view.ndim != 2:
+        raise TypeError(f"out: expected int32 or int64 [B, W], not {view.dtype} {list(view.shape)}")
+    if not view.flags.writeable:
+        raise ValueError("out: cannot be written")
+    return view
+
+
+def _finish(result: Verified, out: Any, on_invalid: str) -> Verified:
+    """The result, its tokens in `out` too; or an error that names the first request with a status."""
+    if out is not None:
+        view, tokens = _out_array(out), result.tokens
+        if view.shape[0] != tokens.shape[0] or view.shape[1] < tokens.shape[1]:
+            raise ValueError(f"out: {list(view.shape)}, where {list(tokens.shape)} is needed, or wider")
+        view[:, : tokens.shape[1]] = tokens
+        view[:, tokens.shape[1]:] = -1
+    invalid = np.flatnonzero(result.statuses)
+    if on_invalid == "raise" and invalid.size:
+        first = int(invalid[0])
+        raise ValueError(f"p, q, drafts, sampling: request {first}: {Status(int(result.statuses[first])).name}"
+                         + (f" (and {invalid.size - 1} more requests)" if invalid.size > 1 else ""))
+    return result
 
 
 def _kinds(rows: str | tuple[str, str]) -> tuple[bool, bool]:
@@ -196,7 +267,7 @@ def verify(
     policy: PolicyLike | Sequence[PolicyLike] = "lossless",
     verifier: str = "token",
     *,
-    seed: Union[int, npt.ArrayLike, None] = None,
+    seed: Seeds = None,
     requests: Union[int, npt.ArrayLike, None] = None,
     positions: Union[int, npt.ArrayLike, None] = None,
     rows: str | tuple[str, str] = "logits",
@@ -207,8 +278,11 @@ def verify(
     lengths: npt.ArrayLike | None = None,
     offsets: npt.ArrayLike | None = None,
     end_of_text: Union[int, Sequence[int]] = (),
-    bonus: bool = True,
+    bonus: Bonus = True,
     acceptances: bool = False,
+    skip: Any = None,
+    out: Any = None,
+    on_invalid: str = "status",
 ) -> Verified:
     """Decides which drafted tokens of B requests are emitted, and draws one token more for each.
 
@@ -226,7 +300,7 @@ def verify(
     seed, requests, positions
                random numbers are a function of (seed, request, position) alone, each a number or [B];
                requests for which all three are equal share them.
-               seed: a fresh one for each call unless given. positions: of the first drafted token in its text,
+               seed: a fresh one for each call unless given; None in a list: a fresh one for that request. positions: of the first drafted token in its text,
                so how many tokens stand before it; needed with a seed. requests: 0 to B - 1 unless given
     rows       "logits" or "probabilities", or a pair: of q and of p
     sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given. An error
@@ -235,9 +309,15 @@ def verify(
     lengths    [B]: how many tokens of each draft are used
     offsets    [B + 1]: draft i is drafts[offsets[i]:offsets[i + 1]]
     end_of_text  ids after which a text ends
-    bonus      whether a token is drawn after a draft whose tokens were all accepted
+    bonus      what follows a draft whose tokens were all accepted: True: a token drawn from pi; "target": one drawn
+               from p, for which no row of q is needed; False: none; ids [B]: these, drawn by the caller (-1: none), for
+               which no row of p is needed; or a list with one of them for each request. A given token has no log_pi and
+               log_p (NaN)
     acceptances  whether acceptance_of_row and acceptance_of_token are computed, which takes a pass more over
                the rows of each drafted token, those after the first rejected one included
+    skip       bool [B]: True: the request is left alone: no token, and the status ok
+    out        int32 or int64 [B, W], W at least gamma + 1, a numpy array or a CPU tensor: gets the tokens, then -1
+    on_invalid "status", or "raise": a ValueError names the first request whose status is not ok
 
     Returns Verified: arrays tokens [B, gamma + 1] (padded with -1), emitted, accepted, ended and
     statuses [B], origins, log_pi and log_p [B, gamma + 1], acceptance_of_row and acceptance_of_token
@@ -252,10 +332,15 @@ def verify(
     missing rows, unknown names.
     """
     how = _named(_verifiers, verifier, "verifier")
-    if verifier == "coupled" and seed is None:
+    _named({"status": 0, "raise": 1}, on_invalid, "on_invalid")
+    if verifier == "coupled" and any(_without_seed(seed)):
         raise ValueError("seed: coupled verification needs the seed that the drafts were drawn with")
     if _on_a_device(p):
         from . import cuda
+
+        for name, given in ("skip", skip), ("out", out), ("on_invalid", None if on_invalid == "status" else on_invalid):
+            if given is not None:
+                raise ValueError(f"{name}: is not there on {p.device}")
 
         return cuda._verify_padded(drafts, q, p, policy, verifier, dict(
             seed=seed, requests=requests, positions=positions, rows=rows, sampling=sampling, draft_sampling=draft_sampling,
@@ -265,7 +350,9 @@ def verify(
     if (mask is not None or penalties is not None) and not (q_logits and p_logits):
         raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
     p_sampling = _sampling(sampling, "sampling", p_logits)
-    return _core.verify(
+    if out is not None:
+        _out_array(out)
+    result = _core.verify(
         drafts, q, p, _policies(policy), how,
         *_streams(seed, requests, positions),
         q_logits, p_logits,
@@ -273,7 +360,8 @@ def verify(
         p_sampling, _edits(penalties, mask),
         None if lengths is None else _number(lengths, "lengths", np.int64),
         None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
-        _ends(end_of_text), _flag(bonus, "bonus"), _flag(acceptances, "acceptances"))
+        _ends(end_of_text), _bonus(bonus), _flag(acceptances, "acceptances"), _skipped(skip))
+    return _finish(result, out, on_invalid)
 
 
 def draw(
@@ -281,7 +369,7 @@ def draw(
     *,
     step: int = 0,
     coupled: bool = False,
-    seed: Union[int, npt.ArrayLike, None] = None,
+    seed: Seeds = None,
     requests: Union[int, npt.ArrayLike, None] = None,
     positions: Union[int, npt.ArrayLike, None] = None,
     rows: str = "logits",
@@ -297,7 +385,7 @@ def draw(
     Returns ids [B]; -1 where a row is invalid.
     """
     coupled, logits = _flag(coupled, "coupled"), _are_logits(rows)
-    if coupled and seed is None:
+    if coupled and any(_without_seed(seed)):
         raise ValueError("seed: coupled drafts need a seed, the one that verify() is given")
     if not logits and (mask is not None or penalties is not None):
         raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
@@ -353,14 +441,14 @@ def verify_tree(
     verifier: str = "traversal",
     *,
     proposed: str = "greedy",
-    seed: Union[int, npt.ArrayLike, None] = None,
+    seed: Seeds = None,
     requests: Union[int, npt.ArrayLike, None] = None,
     positions: Union[int, npt.ArrayLike, None] = None,
     rows: str | tuple[str, str] = "logits",
     sampling: Sampling | None = None,
     draft_sampling: Sampling | None = None,
     end_of_text: Union[int, Sequence[int]] = (),
-    bonus: bool = True,
+    bonus: Bonus = True,
 ) -> VerifiedTrees:
     """Verifies a tree of drafts for each of B requests.
 
@@ -374,7 +462,7 @@ def verify_tree(
                      replacement), "sampled" (drawn without), "top" (the likeliest), "greedy" (the first is drawn
                      from q without the others, which are the likeliest). The law is pi only if it is
                      true
-    The other arguments as for verify().
+    The other arguments as for verify(); bonus is no ids.
 
     Returns VerifiedTrees: as Verified, and paths [B, depth], the accepted nodes.
     """
@@ -385,4 +473,4 @@ def verify_tree(
         _named(_proposals, proposed, "proposed"),
         *_streams(seed, requests, positions), q_logits, p_logits,
         p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits), p_sampling,
-        _ends(end_of_text), _flag(bonus, "bonus"))
+        _ends(end_of_text), _bonus(bonus))

@@ -389,6 +389,22 @@ class streams {
   std::optional<per_request<std::uint64_t>> ids_;
 };
 
+// The bonus of each request, from the numbers of _bonus() in _verify.py: -1 none, -2 from pi, -3
+// from the target's row, else a token.
+inline std::vector<specagg::bonus_choice> bonuses_of(nb::handle given, std::size_t B,
+                                                     std::size_t vocabulary) {
+  const per_request<std::int64_t> choices(given, "bonus", B);
+  std::vector<specagg::bonus_choice> bonuses(B);
+  for (std::size_t i = 0; i < B; ++i) {
+    const std::int64_t choice = choices[i];
+    const bool known = choice >= 0 && std::size_t(choice) < vocabulary;
+    if (choice == -1) bonuses[i] = false;
+    else if (choice == -3) bonuses[i] = specagg::bonus_choice::target();
+    else if (choice != -2) bonuses[i] = specagg::bonus_choice::given(known ? token_id(choice) : -2);
+  }
+  return bonuses;
+}
+
 // The policy of each request, from one for all or a list.
 inline std::vector<const policy*> policies_of(nb::handle given, std::size_t B) {
   std::vector<const policy*> policies;

@@ -53,7 +53,7 @@ void bind_draw(nb::module_& m) {
             d.step = step;
             d.coupled = coupled;
             d.scratch = std::span(scratch).subspan(i * part, part);
-            (*tokens)[i] = specagg_python_draw(&d);
+            (*tokens)[i] = specagg_engine_draw(&d);
           });
         }
         return nb::ndarray<nb::numpy, token_id, nb::ndim<1>>(tokens->data(), {B}, owner);
@@ -82,7 +82,7 @@ void bind_law(nb::module_& m) {
     specagg::status why;
     {
       nb::gil_scoped_release released;
-      why = specagg_python_law(&both, pi.data(), &found);
+      why = specagg_engine_law(&both, pi.data(), &found);
     }
     return nb::make_tuple(int(why), found.acceptance, found.distance_to_target, found.distance,
                           found.divergence);

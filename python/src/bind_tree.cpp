@@ -32,7 +32,7 @@ struct tree_arguments {
   const sampling& q_sampling;
   const sampling& p_sampling;
   const std::vector<token_id>& end_of_text;
-  bool bonus;
+  nb::handle bonus;
 };
 
 // The trees of a call, [nodes] or [B, nodes].
@@ -73,6 +73,14 @@ struct trees_of {
   }
 };
 
+std::vector<specagg::bonus_choice> bonuses_of_trees(nb::handle given, std::size_t B,
+                                                    std::size_t vocabulary) {
+  const auto bonuses = bonuses_of(given, B, vocabulary);
+  for (const specagg::bonus_choice one : bonuses)
+    if (one.is_given()) refuse("bonus: of a tree it is True, False or \"target\", and no token");
+  return bonuses;
+}
+
 verified_trees verify_trees(const tree_arguments& a) {
   const trees_of trees(a);
   const std::size_t B = trees.requests, n = trees.nodes, depth = trees.depth;
@@ -90,6 +98,7 @@ verified_trees verify_trees(const tree_arguments& a) {
     if (a.q.is_none() && one->known.reads_draft)
       refuse("q: the policy ", one->known.name, " reads the draft's rows");
 
+  const auto bonuses = bonuses_of_trees(a.bonus, B, V);
   const streams numbers(a.seeds, a.requests, a.positions, B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
 
@@ -105,7 +114,7 @@ verified_trees verify_trees(const tree_arguments& a) {
                 .parents = std::span(trees.parents).subspan(i * n, n),
                 .start = numbers.position[i],
                 .end_of_text = std::span(a.end_of_text),
-                .bonus = a.bonus};
+                .bonus = bonuses[i]};
       r.vocabulary = V;
       const auto rows = [&](const placed_rows& from, const specagg::sampling& how) {
         engine::rows mine = from.all;
@@ -125,7 +134,7 @@ verified_trees verify_trees(const tree_arguments& a) {
       r.scratch = std::span(scratch).subspan(i * part, part);
       std::vector<std::uint32_t> path(depth + 1);
       specagg::tree_verdict v;
-      specagg_python_verify_tree(&r, &v, path.data());
+      specagg_engine_verify_tree(&r, &v, path.data());
       result.keep(i, v, r.out, {});
       std::copy_n(path.begin(), v.accepted, result.paths.begin() + std::ptrdiff_t(i * depth));
     });
@@ -150,7 +159,7 @@ void bind_tree(nb::module_& m) {
       [](nb::handle tokens, nb::handle parents, nb::handle q, nb::handle p, nb::handle policies,
          bool recursive, int proposed, nb::handle seeds, nb::handle requests, nb::handle positions,
          bool q_logits, bool p_logits, const sampling& q_sampling, const sampling& p_sampling,
-         const std::vector<token_id>& end_of_text, bool bonus) {
+         const std::vector<token_id>& end_of_text, nb::handle bonus) {
         return verify_trees({tokens, parents, q, p, policies, recursive, proposed, seeds, requests,
                              positions, q_logits, p_logits, q_sampling, p_sampling, end_of_text,
                              bonus});

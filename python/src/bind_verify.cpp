@@ -22,8 +22,17 @@ struct verify_arguments {
   const edit_arguments& edit;
   nb::handle lengths, offsets;
   const std::vector<token_id>& end_of_text;
-  bool bonus, acceptances;
+  nb::handle bonus;
+  bool acceptances;
+  nb::handle skip;
 };
+
+// Whether the target's row is read after the drafted tokens.
+bool draws(specagg::bonus_choice bonus) { return bonus && !bonus.is_given(); }
+// Whether the draft's row is, too.
+bool reads_draft(specagg::bonus_choice bonus, const policy& one) {
+  return draws(bonus) && !bonus.is_target() && one.known.reads_draft;
+}
 
 // The drafts of a call: of one request, [B, gamma], or with offsets one after the other.
 struct drafts_of {
@@ -83,24 +92,24 @@ struct drafts_of {
   }
 };
 
-// Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at
-// the bonus.
+// Enough rows: gamma + 1 of p (gamma if no bonus is drawn), and as many of q if the policy reads it
+// at the bonus.
 void check_rows(const verify_arguments& a, const drafts_of& drafts, const both_rows& rows,
-                const std::vector<const policy*>& policies) {
+                const std::vector<const policy*>& policies,
+                const std::vector<specagg::bonus_choice>& bonuses) {
   const std::size_t B = drafts.size.size();
   const placed_rows &q = rows.q, &p = rows.p;
   std::size_t rows_of_p = 0, rows_of_q = 0;
+  bool any_draws = false, any_reads = false;
   for (std::size_t i = 0; i < B; ++i) {
-    const std::size_t need_p = drafts.size[i] + a.bonus;
-    const std::size_t need_q = drafts.size[i] + (a.bonus && policies[i]->known.reads_draft);
-    rows_of_p = drafts.ragged ? rows_of_p + drafts.size[i] + 1 : std::max(rows_of_p, need_p);
-    rows_of_q = drafts.ragged ? rows_of_q + drafts.size[i] : std::max(rows_of_q, need_q);
+    rows_of_p = std::max(rows_of_p, drafts.size[i] + draws(bonuses[i]));
+    rows_of_q = std::max(rows_of_q, drafts.size[i] + reads_draft(bonuses[i], *policies[i]));
+    any_draws |= draws(bonuses[i]);
+    any_reads |= reads_draft(bonuses[i], *policies[i]);
   }
-  const bool any_reads = std::any_of(policies.begin(), policies.end(),
-                                     [](const policy* one) { return one->known.reads_draft; });
   const bool q_has_bonus = drafts.with_bonus_row(q);
   if (drafts.ragged) {
-    if (p.most != drafts.tokens.size() + B)
+    if (!drafts.with_bonus_row(p) && (any_draws || p.most != drafts.tokens.size()))
       refuse("p: ", rows.p_array.shape_text(), ", where ", text_of(drafts.tokens.size() + B),
              " rows are expected: one for each drafted token, and a bonus row after each draft");
     if (!a.q.is_none() && q.most != drafts.tokens.size() && !q_has_bonus)
@@ -112,17 +121,17 @@ void check_rows(const verify_arguments& a, const drafts_of& drafts, const both_r
            " are needed: one for each drafted token, and one for the bonus (or bonus=False)");
   }
   const bool no_rows = a.q.is_none() || (drafts.ragged && !q_has_bonus);  // of q at the bonus
-  if (no_rows ? a.bonus && any_reads : !drafts.ragged && q.most < rows_of_q) {
+  if (no_rows ? any_reads : !drafts.ragged && q.most < rows_of_q) {
     for (std::size_t i = 0; i < B; ++i)
-      if (a.bonus && policies[i]->known.reads_draft && (no_rows || q.most < drafts.size[i] + 1))
+      if (reads_draft(bonuses[i], *policies[i]) && (no_rows || q.most < drafts.size[i] + 1))
         refuse("q: the policy ", policies[i]->known.name,
                " reads the draft's row at the bonus position, too: give a row after the last "
-               "drafted token, or bonus=False");
+               "drafted token, or bonus=\"target\", or bonus=False");
     refuse("q: ", text_of(q.most), " rows, where ", text_of(rows_of_q), " tokens are drafted");
   }
 }
 
-// The rows of request i.
+// The rows of request i. bonus: whether there is one after the drafted tokens.
 engine::rows rows_of(std::size_t i, const drafts_of& drafts, const placed_rows& from, bool bonus,
                      const specagg::sampling& how) {
   engine::rows mine = from.all;
@@ -138,19 +147,32 @@ engine::rows rows_of(std::size_t i, const drafts_of& drafts, const placed_rows& 
   return mine;
 }
 
+// Which requests are left alone.
+std::vector<bool> skipped_of(nb::handle given, std::size_t B) {
+  std::vector<bool> skipped(B);
+  if (given.is_none()) return skipped;
+  const array flags = array_of(given, "skip");
+  if (flags.shape(0) != B)
+    refuse("skip: ", text_of(flags.shape(0)), " values for ", text_of(B), " requests");
+  for (std::size_t i = 0; i < B; ++i) skipped[i] = flags.data()[i] != std::byte{0};
+  return skipped;
+}
+
 verified verify(const verify_arguments& a) {
   const drafts_of drafts(a);
   const std::size_t B = drafts.size.size(), padded = drafts.padded;
   const both_rows rows(a.q, a.p, a.q_logits, a.p_logits, B, drafts.flat() ? 2 : 3,
                        drafts.flat() ? "[rows, V]" : "[B, rows, V]");
   const std::vector<const policy*> policies = policies_of(a.policies, B);
-  check_rows(a, drafts, rows, policies);
+  const auto bonuses = bonuses_of(a.bonus, B, rows.vocabulary);
+  check_rows(a, drafts, rows, policies, bonuses);
 
+  const std::vector<bool> skipped = skipped_of(a.skip, B);
   const streams numbers(a.seeds, a.requests, a.positions, B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
   const edits edit(a.edit, B, rows.vocabulary);
   std::vector<engine::edits> edited(B);
-  for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + a.bonus);
+  for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + draws(bonuses[i]));
 
   verified result(B, padded);
   const std::size_t part = specagg::verify_scratch(rows.vocabulary, padded);
@@ -160,14 +182,15 @@ verified verify(const verify_arguments& a) {
   {
     nb::gil_scoped_release released;
     shared_workers().for_each(B, [&](std::size_t i) {
+      if (skipped[i]) return;
       engine::request r;
       r.drafted = {.tokens = std::span(drafts.tokens).subspan(drafts.begin[i], drafts.size[i]),
                    .start = numbers.position[i],
                    .end_of_text = std::span(a.end_of_text),
-                   .bonus = a.bonus};
+                   .bonus = bonuses[i]};
       r.vocabulary = rows.vocabulary;
-      r.q = rows_of(i, drafts, rows.q, a.bonus, q_sampling[i]);
-      r.p = rows_of(i, drafts, rows.p, a.bonus, p_sampling[i]);
+      r.q = rows_of(i, drafts, rows.q, draws(bonuses[i]), q_sampling[i]);
+      r.p = rows_of(i, drafts, rows.p, draws(bonuses[i]), p_sampling[i]);
       r.policy = policies[i]->chosen;
       r.edits = edited[i];
       r.seed = numbers.seed[i];
@@ -177,7 +200,7 @@ verified verify(const verify_arguments& a) {
         r.drafted.acceptances = std::span(acceptances).subspan(i * padded, drafts.size[i]);
       r.scratch = std::span(scratch).subspan(i * part, part);
       specagg::verdict v;
-      specagg_python_verify(&r, engine::verifier(a.verifier), &v);
+      specagg_engine_verify(&r, engine::verifier(a.verifier), &v);
       result.keep(i, v, r.out, r.drafted.acceptances.first(a.acceptances ? r.drafted.size() : 0));
     });
   }
@@ -221,15 +244,15 @@ void bind_verify(nb::module_& m) {
          nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
          const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
          nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,
-         bool bonus, bool acceptances) {
+         nb::handle bonus, bool acceptances, nb::handle skip) {
         return verify({drafts, q, p, policies, verifier, seeds, requests, positions, q_logits,
                        p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text, bonus,
-                       acceptances});
+                       acceptances, skip});
       },
       "drafts"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a, "seeds"_a,
       "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
       "p_sampling"_a, "edits"_a, "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a,
-      "acceptances"_a);
+      "acceptances"_a, "skip"_a.none());
 }
 
 }  // namespace python

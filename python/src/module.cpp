@@ -15,7 +15,7 @@ namespace python {
 namespace {
 
 void bind_machine(nb::module_& m) {
-  m.def("isa", &specagg_python_isa);
+  m.def("isa", &specagg_engine_isa);
   m.def("set_threads", [](unsigned threads) {
     if (threads < 1 || threads > most_threads)
       refuse("threads: ", text_of(threads), " is not between 1 and ", text_of(most_threads));
@@ -32,12 +32,12 @@ void bind_policies(nb::module_& m) {
            [](policy* self, int line, const std::vector<double>& parameters) {
              new (self) policy{};
              self->chosen.line = line;
-             if (!specagg_python_policy(line, &self->known) ||
+             if (!specagg_engine_policy(line, &self->known) ||
                  parameters.size() != self->known.count)
                refuse("policy: no such policy");
              std::copy(parameters.begin(), parameters.end(), self->chosen.parameters.begin());
            })
-      .def("valid", [](const policy& p) { return specagg_python_valid(&p.chosen); })
+      .def("valid", [](const policy& p) { return specagg_engine_valid(&p.chosen); })
       .def_prop_ro("name", [](const policy& p) { return p.known.name; })
       .def_prop_ro("law", [](const policy& p) { return p.known.law; })
       .def_prop_ro("reads_draft", [](const policy& p) { return p.known.reads_draft; })
@@ -49,7 +49,7 @@ void bind_policies(nb::module_& m) {
   m.def("policies", [] {
     nb::list all;
     engine::known_policy r;
-    for (int i = 0; specagg_python_policy(i, &r); ++i) {
+    for (int i = 0; specagg_engine_policy(i, &r); ++i) {
       nb::list parameters;
       for (std::size_t k = 0; k < r.count; ++k) {
         const engine::parameter& one = r.parameters[k];

@@ -31,7 +31,7 @@ struct verified {
         tokens(B * columns, specagg::no_token),
         emitted(B),
         accepted(B),
-        ended(B),
+        ended(B, specagg::no_token),
         origins(B * columns, -1),
         statuses(B),
         reasons(B * columns),

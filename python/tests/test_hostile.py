@@ -200,8 +200,10 @@ def check(r, drafts, V, ends, bonus, size):
     assert ((0 <= r.accepted) & (r.accepted <= r.emitted) & (r.emitted <= r.accepted + 1)).all()
     assert (r.statuses < len(Status)).all() and (r.reasons < len(Status)).all()
     assert ((r.origins == -1) == ~there).all() and ((r.origins == 0) == (place < r.accepted[:, None])).all()
-    assert np.isfinite(r.log_pi[there]).all() and (r.log_pi[there] < 1e-5).all() and np.isnan(r.log_pi[~there]).all()
-    assert not np.isnan(r.log_p[there]).any()
+    choice = np.broadcast_to(specagg._verify._bonus(bonus), B)  # a given token has no log-probabilities
+    known = there & ~((r.origins == 2) & (choice >= 0)[:, None] & np.isnan(r.log_p))
+    assert np.isfinite(r.log_pi[known]).all() and (r.log_pi[known] < 1e-5).all() and np.isnan(r.log_pi[~known]).all()
+    assert not np.isnan(r.log_p[known]).any()
     for rate in (r.acceptance_of_row, r.acceptance_of_token):
         assert rate.shape == (B, columns - 1) and (np.isnan(rate) | ((rate >= 0) & (rate < 1.0001))).all()
     for i in range(B):
@@ -211,7 +213,7 @@ def check(r, drafts, V, ends, bonus, size):
         assert not any(t in ends for t in r.tokens[i, : emitted - 1])
         if r.statuses[i] != 0:
             assert emitted == accepted
-        elif bonus and ended == -1:
+        elif choice[i] != -1 and ended == -1:
             assert emitted == accepted + 1
         if drafts is not None:
             assert accepted <= size[i]
@@ -226,6 +228,8 @@ def base(rng):
     rows = gamma + (bonus or extra)
     q, p = (rng.normal(0, 3, (B, n, V)).astype(kind) for n in (of(rng, gamma, rows, rows, rows), rows))
     drafts = rng.integers(0, V, (B, gamma)).astype(of(rng, np.int32, np.int64))
+    if bonus and rng.random() < 0.2:
+        bonus = of(rng, "target", rng.integers(-2, V + 1, B), rng.integers(0, V, B).tolist(), ["target"] * B)
     arguments = {"drafts": drafts, "q": q, "p": p, "bonus": bonus, "policy": policy(rng, B),
                  "verifier": of(rng, "token", "block", "match", "coupled"), "seed": int(rng.integers(100)),
                  "positions": of(rng, *[0] * 19, None)}
@@ -246,7 +250,7 @@ def one_verify(rng):
     form = rng.integers(4)
     if form == 0 and B:
         a["drafts"], a["q"], a["p"], B = a["drafts"][0], a["q"][0], a["p"][0], 1
-    elif form == 1 and a["bonus"]:
+    elif form == 1 and a["bonus"] is not False:
         sizes = rng.integers(0, gamma + 1, B)
         a["offsets"] = np.concatenate([[0], np.cumsum(sizes)])
         a["drafts"] = np.concatenate([[0], *(d[:n] for d, n in zip(a["drafts"], sizes))]).astype(np.int32)[1:]
@@ -330,7 +334,7 @@ def one_tree(rng):
     for i in range(len(r)):
         path = r.paths[i, : r.accepted[i]]
         assert (np.diff(path) > 0).all() and tokens[i, path - 1].tolist() == r.tokens[i, : r.accepted[i]].tolist()
-        if r.statuses[i] == 0 and a["bonus"] and r.ended[i] == -1:
+        if r.statuses[i] == 0 and np.broadcast_to(specagg._verify._bonus(a["bonus"]), len(r))[i] != -1 and r.ended[i] == -1:
             assert r.emitted[i] == r.accepted[i] + 1
         assert r.ended[i] == -1 or r.ended[i] in ends
 

@@ -228,7 +228,8 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
 // target_model(prefix) give the rows after a prefix of drafted tokens. verify(drafted, q_rows,
 // p_rows, policy, chooser, out, scratch) is the verifier. promised(prefix) gives the probabilities
 // promised for the token after a prefix of emitted tokens; empty means undefined, and then nothing
-// may be emitted there.
+// may be emitted there. With a bonus from the target's row (bonus_choice, verify/verify.hpp) it is
+// p after gamma tokens, and pi after fewer.
 //
 // Returns the largest error over all texts and tokens. The error is 1 after a text where a row was
 // refused (`why` says the reason). It is also 1 where the policy has values that are not a law,

@@ -234,7 +234,8 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 
 // For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
 // q_j from the decoded row. A token outside the support (outside the vocabulary, or of probability
-// 0) ends the draft before it. The server then draws the token there from p.
+// 0) ends the draft before it. The server then draws the token there from p. A given() bonus is an
+// invalid_parameter.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
                       split_workspace<T>& work) {
@@ -245,7 +246,8 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     down.why = s;
     return down;
   };  // the accepted tokens remain
-  if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
+  if (up.probabilities.size() < g || g > work.rows.size() || drafted.bonus.is_given())
+    return fail(status::invalid_parameter);
   for (std::size_t j = 0; j < g; ++j)
     if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))
       return fail(status::invalid_row);

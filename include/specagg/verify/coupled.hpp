@@ -151,19 +151,19 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
   std::size_t g = drafted.size();
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus_follows(g)); ++j) {
     emission e;
-    result.why = detail::with_law<detail::draft_row::if_read>(
-        policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-          if (j < g) e.why = detail::examine(rows, pi, drafted.tokens[j]).e.why;
-          if (e.why != status::ok) g = j;  // a token outside the support
-          if (e.why != status::ok && !drafted.bonus) return e.why;
-          const double total = rows.sum(pi);
-          if (!(total > 0) || !(total < infinity)) return status::undefined_target;
-          e.token = specagg::race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
-          const auto seen = specagg::at(rows, std::size_t(e.token));
-          e.log_pi = log(as_double(pi(seen)));
-          e.log_p = log(as_double(seen.p));
-          return status::ok;
-        });
+    const auto draw = [&](const auto& rows, const auto& pi) {
+      if (j < g) e.why = detail::examine(rows, pi, drafted.tokens[j]).e.why;
+      if (e.why != status::ok) g = j;  // a token outside the support
+      if (e.why != status::ok && !drafted.bonus) return e.why;
+      const double total = rows.sum(pi);
+      if (!(total > 0) || !(total < infinity)) return status::undefined_target;
+      e.token = specagg::race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
+      const auto seen = specagg::at(rows, std::size_t(e.token));
+      e.log_pi = log(as_double(pi(seen)));
+      e.log_p = log(as_double(seen.p));
+      return status::ok;
+    };
+    result.why = detail::bonus_of(drafted.bonus, j == g, policy, q_rows, p_rows, j, e, draw);
     if (result.why != status::ok) return result;
     const bool kept = j < g && e.token == drafted.tokens[j];
     e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;

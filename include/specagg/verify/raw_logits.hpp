@@ -16,9 +16,9 @@ SPECAGG_BEGIN
 // raw_logits{geometric{1.5}}, ..., raw_logits_verifier{token_verifier(), memory, sample}). The
 // arguments of verify() are those of verify_token. q_rows and p_rows must be lists of processed
 // rows; their logits are combined. Each row may be asked for several times. q_rows is asked for row
-// g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft. If
-// the combination does not exist, the status is the same as for a policy without a law there
-// (undefined_target). log_p is that of the target's own processed row.
+// g if all tokens were accepted and a bonus is drawn from pi, as for any policy that reads the
+// draft. If the combination does not exist, the status is the same as for a policy without a law
+// there (undefined_target). log_p is that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
@@ -44,6 +44,13 @@ struct raw_logits_verifier : V {
       if (made == j) return pi;
       made = j;
       pi = {};
+      if (j == drafted.size() && drafted.bonus.is_target()) {
+        defect = detail::with_row_at(p_rows, j, [&](const row& p) {
+          pi = p.normalise();
+          return pi.why();
+        });
+        return pi;
+      }
       const status s = detail::with_row_at(q_rows, j, [&](const row& q) {
         return detail::with_row_at(p_rows, j, [&](const row& p) {
           if (q.size() != combined.size()) return status::vocabulary_mismatch;
@@ -63,6 +70,7 @@ struct raw_logits_verifier : V {
     verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
+      if (i == drafted.size() && drafted.bonus.is_given()) break;  // perhaps without a row
       const auto p = p_rows[i].normalise();
       if (p.why() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
     }

@@ -15,9 +15,9 @@ SPECAGG_BEGIN
 //                   at most once (twice for the position of an invalid draft row). It is not asked
 //                   beyond the first rejection, unless acceptances are wanted. q_rows is asked for
 //                   0..g-1. It is asked for g (one more call of the draft model) only if every
-//                   token was accepted, a bonus is wanted and the policy reads the draft. So a
-//                   policy that reads the draft takes g + 1 rows of it, as of the target, unless
-//                   drafted.bonus is false
+//                   token was accepted, a bonus is drawn from pi and the policy reads the draft. So
+//                   such a policy takes g + 1 rows of it, as of the target, unless drafted.bonus
+//                   says otherwise
 //   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
 // If a target row is invalid, a row of the draft or target is missing, or the law of a position

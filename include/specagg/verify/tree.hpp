@@ -31,7 +31,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
                                         const tree_memory<T, Walker>& work, Walk&& walk) {
   tree_verdict result;
   result.why = status::invalid_parameter;
-  if (!specagg::valid(policy) || !is_tree(tree) || work.nodes.size() < tree.size() + 1)
+  if (!specagg::valid(policy) || !is_tree(tree) || tree.bonus.is_given() ||
+      work.nodes.size() < tree.size() + 1)
     return result;
   tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{tree,   policy, laws, q_rows,
                                                          p_rows, work,   0};

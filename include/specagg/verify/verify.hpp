@@ -6,6 +6,7 @@
 
 #include <specagg/policy/checked.hpp>
 #include <specagg/policy/detail/law.hpp>
+#include <specagg/policy/lossless.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/token.hpp>
@@ -22,6 +23,42 @@ struct draft_acceptance {
   double of_row = 0, of_token = 0;
 };
 
+// The bonus: the token after a draft whose tokens were all accepted, if the text has not ended.
+//   true       drawn from pi. A policy that reads the draft needs the draft's row there
+//   false      none
+//   target()   drawn from the target's row: its law is p, also in log_pi. The draft's row there is
+//              not read
+//   given(y)   the caller's token. No row is read there, so log_pi and log_p are NaN, and y is not
+//              compared with the vocabulary. no_token: none. Below that: token_out_of_range
+// Where a draft ends before its last token, the token there is drawn from pi with each of them but
+// false: target() and given() are about the position after all drafted tokens.
+class bonus_choice {
+ public:
+  constexpr bonus_choice() = default;
+  template <std::same_as<bool> Wanted>  // no number: a token is given()
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr bonus_choice(Wanted wanted)
+      : choice_(wanted ? from_pi : no_token) {}
+  SPECAGG_FUNCTION SPECAGG_LANE static constexpr bonus_choice target() {
+    return bonus_choice(from_target, 0);
+  }
+  SPECAGG_FUNCTION SPECAGG_LANE static constexpr bonus_choice given(token_id y) {
+    return bonus_choice(y < no_token ? out_of_range : y, 0);
+  }
+  // Whether there is one.
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr operator bool() const { return choice_ != no_token; }
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr bool is_target() const { return choice_ == from_target; }
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr bool is_given() const {
+    return choice_ >= 0 || choice_ == out_of_range;
+  }
+  // The given token; negative if it was out of range.
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr token_id token() const { return choice_; }
+
+ private:
+  static constexpr token_id from_pi = -2, from_target = -3, out_of_range = -4;
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr bonus_choice(token_id choice, int) : choice_(choice) {}
+  token_id choice_ = from_pi;
+};
+
 // The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft
 // ends early at
 //   * a no_token (-1): padding of ragged batches
@@ -32,7 +69,7 @@ struct draft_acceptance {
 //     the verifier or the policy reads draft rows)
 //   * an invalid draft row, for example a fully masked one: no token can have been drawn from it
 // The tokens before the end are verified as a shorter draft. If all of them are accepted, the next
-// token is drawn from pi, as after padding. Its emission says in `why` what ended the draft. So the
+// token is drawn from pi. Its emission says in `why` what ended the draft. So the
 // emitted law is exact in all these cases, on one condition: the tokens of the support must have
 // the law q. A mask or a vocabulary map that puts some of q's tokens outside the support changes q;
 // apply it to the row.
@@ -44,7 +81,7 @@ struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
   end_tokens end_of_text = {};
-  bool bonus = true;  // draw one more token if all were accepted and the text has not ended
+  bonus_choice bonus = true;  // the token after them
   std::span<draft_acceptance> acceptances = {};
 
   // How many tokens are drafted: up to the first no_token or end of text.
@@ -58,14 +95,14 @@ struct draft {
   SPECAGG_FUNCTION SPECAGG_LANE bool ends_text(std::size_t g) const {
     return g > 0 && end_of_text.contains(tokens[g - 1]);
   }
-  // Whether one more token is drawn if the first g, all that the draft has, are accepted.
+  // Whether one more token follows if the first g, all that the draft has, are accepted.
   SPECAGG_FUNCTION SPECAGG_LANE bool bonus_follows(std::size_t g) const {
     return bonus && !ends_text(g);
   }
 };
 
-// Where an emitted token is from: the draft; a draw that replaces a rejected token; or a draw from
-// pi where the draft has ended.
+// Where an emitted token is from: the draft; a draw that replaces a rejected token; the bonus, or a
+// draw from pi where the draft has ended early.
 enum class origin : std::uint8_t { accepted, residual, bonus };
 // The enumerator's name as text.
 constexpr const char* name(origin o) {
@@ -367,7 +404,24 @@ SPECAGG_FUNCTION inline void emit(const emission& e, const end_tokens& ends,
   if (ends.contains(e.token)) result.ended = e.token;
 }
 
-// Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted.
+// Makes e the bonus at position g: by draw(rows, pi), with the rows and the law that it has there,
+// or the given token. whole: the draft did not end early; else the law is the policy's.
+template <class Policy, class QRows, class PRows, class Draw>
+SPECAGG_FUNCTION status bonus_of(bonus_choice bonus, bool whole, const Policy& policy,
+                                 QRows& q_rows, PRows& p_rows, std::size_t g, emission& e,
+                                 Draw&& draw) {
+  if (whole && bonus.is_given()) {
+    e.token = bonus.token();
+    e.log_pi = e.log_p = std::numeric_limits<double>::quiet_NaN();
+    return e.token < 0 ? status::token_out_of_range : status::ok;
+  }
+  if constexpr (!std::is_same_v<Policy, lossless>)
+    if (whole && bonus.is_target())
+      return detail::with_law<draft_row::if_read>(lossless(), q_rows, p_rows, g, draw);
+  return detail::with_law<draft_row::if_read>(policy, q_rows, p_rows, g, draw);
+}
+
+// The token after a draft whose g tokens were all accepted; does nothing if none is wanted.
 // `ended`: why the draft ended early, else ok.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended,
@@ -377,8 +431,9 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
   if (ended == status::missing_row || ended == status::vocabulary_mismatch) return ended;
   if (!drafted.bonus_follows(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
-  const status s = detail::with_law<draft_row::if_read>(
-      policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
+  const status s = detail::bonus_of(
+      drafted.bonus, ended == status::ok, policy, q_rows, p_rows, g, e,
+      [&](const auto& rows, const auto& pi) {
         return detail::draw_token(rows, pi, pi,
                                   {stream::bonus, std::uint32_t(drafted.start + g), drafted.start},
                                   chooser, scratch, e);

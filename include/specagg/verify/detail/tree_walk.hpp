@@ -24,7 +24,7 @@ struct draft_tree {
   std::span<const std::uint32_t> parents = {};
   std::uint32_t start = 0;
   end_tokens end_of_text = {};
-  bool bonus = true;  // draw one more token after a leaf, if the text has not ended
+  bonus_choice bonus = true;  // the token after an accepted leaf; given(): invalid_parameter
 
   SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const { return tokens.size(); }
   // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain.
@@ -385,28 +385,35 @@ struct tree_walk {
     const std::uint32_t position = tree.start + last.depth;
     emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
     const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
-    result.why = detail::with_law<detail::draft_row::if_read>(
-        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-          if (vocabulary == 0) vocabulary = rows.size();
-          if (const status s = fit(rows); s != status::ok) return s;
-          if (settled && last.stored) {
-            const stored_row<T> left{residual(last), vocabulary};
-            const beside all(rows, left);
-            const auto weight = [](auto at) { return at.proposal; };
-            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
-                status::ok)
-              return status::ok;
-          } else if (settled) {
-            const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
-            const beside all(rows, others);
-            const auto weight = [&](auto at) { return pi(at) * at.proposal; };
-            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
-                status::ok)
-              return status::ok;
-          }
-          // a leaf, or round-off left nothing
-          return detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
-        });
+    const auto draw = [&](const auto& rows, const auto& pi) {
+      if (vocabulary == 0) vocabulary = rows.size();
+      if (const status s = fit(rows); s != status::ok) return s;
+      return detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
+    };
+    if (!settled)  // a leaf
+      result.why =
+          detail::bonus_of(tree.bonus, last.why == status::ok, policy, q_rows, p_rows, n, e, draw);
+    else
+      result.why = detail::with_law<detail::draft_row::if_read>(
+          policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+            if (const status s = fit(rows); s != status::ok) return s;
+            if (last.stored) {
+              const stored_row<T> left{residual(last), vocabulary};
+              const beside all(rows, left);
+              const auto weight = [](auto at) { return at.proposal; };
+              if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
+                  status::ok)
+                return status::ok;
+            } else {
+              const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
+              const beside all(rows, others);
+              const auto weight = [&](auto at) { return pi(at) * at.proposal; };
+              if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
+                  status::ok)
+                return status::ok;
+            }
+            return draw(rows, pi);  // round-off left nothing
+          });
     if (result.why == status::ok) detail::emit(e, tree.end_of_text, work.out, result);
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the module (bind_*.cpp) asks of the engine (engine.cpp), as plain data. The engine is built
-// once for each instruction set, and specagg_dispatch chooses one at import; the module is built
-// once, for every machine.
+// What the Python module (python/src) and the C library (c/) ask of the engine (the sources here),
+// as plain data. The engine is built once for each instruction set, and specagg_dispatch chooses
+// one at start; the module and the library are built once, for every machine.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -134,25 +134,25 @@ struct audit {
   std::size_t pairs = 0, undefined = 0;
   bool passed = false;
 };
-// Every branch of every round of the grid. Built once, for every machine (audit.cpp).
+// Every branch of every round of the grid. Built once, for every machine (python/src/audit.cpp).
 audit audited(const policy&, verifier);
 
 }  // namespace engine
 
 extern "C" {
-const char* specagg_python_isa();
+const char* specagg_engine_isa();
 // Line 0, 1, ...; false beyond the last.
-bool specagg_python_policy(int line, engine::known_policy* out);
-bool specagg_python_valid(const engine::policy*);
-void specagg_python_verify(const engine::request*, engine::verifier, specagg::verdict*);
+bool specagg_engine_policy(int line, engine::known_policy* out);
+bool specagg_engine_valid(const engine::policy*);
+void specagg_engine_verify(const engine::request*, engine::verifier, specagg::verdict*);
 // Parts of it, after edits: the usual case (false: it is another), and the others by their type.
-bool specagg_python_verify_usual(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_python_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_python_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
+bool specagg_engine_verify_usual(const engine::request*, engine::verifier, specagg::verdict*);
+void specagg_engine_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
+void specagg_engine_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
-void specagg_python_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
+void specagg_engine_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
                                 std::uint32_t* path);
-specagg::token_id specagg_python_draw(const engine::draw*);
+specagg::token_id specagg_engine_draw(const engine::draw*);
 // pi: V doubles, or null for the numbers alone
-specagg::status specagg_python_law(const engine::pair*, double* pi, engine::pair_numbers*);
+specagg::status specagg_engine_law(const engine::pair*, double* pi, engine::pair_numbers*);
 }

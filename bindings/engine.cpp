@@ -73,9 +73,9 @@ token_id draw_any(const engine::draw& d, const engine::rows& q) {
 
 extern "C" {
 
-const char* specagg_python_isa() { return SPECAGG_STRING(SPECAGG_ISA); }
+const char* specagg_engine_isa() { return SPECAGG_STRING(SPECAGG_ISA); }
 
-bool specagg_python_policy(int wanted, engine::known_policy* out) {
+bool specagg_engine_policy(int wanted, engine::known_policy* out) {
   bool found = false;
   for_each_numbered([&](const auto& line, int i) {
     if (i != wanted) return;
@@ -97,27 +97,27 @@ bool specagg_python_policy(int wanted, engine::known_policy* out) {
   return found;
 }
 
-bool specagg_python_valid(const engine::policy* chosen) { return valid(make(*chosen)); }
+bool specagg_engine_valid(const engine::policy* chosen) { return valid(make(*chosen)); }
 
-void specagg_python_verify(const engine::request* r, engine::verifier how, verdict* result) {
+void specagg_engine_verify(const engine::request* r, engine::verifier how, verdict* result) {
   const std::size_t g = r->drafted.size();
   const edited q = edit(r->q, r->vocabulary, r->edits, r->drafted.tokens.first(g)),
                p = edit(r->p, r->vocabulary, r->edits, r->drafted.tokens.first(g));
   engine::request edited_request = *r;
   edited_request.q = q.rows;
   edited_request.p = p.rows;
-  if (specagg_python_verify_usual(&edited_request, how, result)) return;
-  if (engine::in_double(p.rows.kind)) specagg_python_verify_double(&edited_request, how, result);
-  else specagg_python_verify_float(&edited_request, how, result);
+  if (specagg_engine_verify_usual(&edited_request, how, result)) return;
+  if (engine::in_double(p.rows.kind)) specagg_engine_verify_double(&edited_request, how, result);
+  else specagg_engine_verify_float(&edited_request, how, result);
 }
 
-token_id specagg_python_draw(const engine::draw* d) {
+token_id specagg_engine_draw(const engine::draw* d) {
   const edited q = edit(d->q, d->vocabulary, d->edits, {});
   return engine::in_double(q.rows.kind) ? draw_any<double_row>(*d, q.rows)
                                         : draw_any<float_row>(*d, q.rows);
 }
 
-status specagg_python_law(const engine::pair* rows, double* pi, engine::pair_numbers* numbers) {
+status specagg_engine_law(const engine::pair* rows, double* pi, engine::pair_numbers* numbers) {
   const any_policy policy = make(rows->policy);
   const auto q = row_at<double_row>(rows->q, 0, rows->vocabulary, rows->drafted);
   const auto p = row_at<double_row>(rows->p, 0, rows->vocabulary, rows->drafted);

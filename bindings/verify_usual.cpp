@@ -3,7 +3,7 @@
 // float32. Built once for each instruction set.
 #include "verify.hpp"
 
-extern "C" bool specagg_python_verify_usual(const engine::request* request, engine::verifier how,
+extern "C" bool specagg_engine_verify_usual(const engine::request* request, engine::verifier how,
                                             verdict* result) {
   using enum engine::row_kind;
   const engine::request& r = *request;

@@ -83,7 +83,7 @@ tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) 
 
 }  // namespace
 
-extern "C" void specagg_python_verify_tree(const engine::tree_request* r, tree_verdict* result,
+extern "C" void specagg_engine_verify_tree(const engine::tree_request* r, tree_verdict* result,
                                            std::uint32_t* path) {
   *result = engine::in_double(r->p.kind) ? verify_tree_in<double_row>(*r, path)
                                          : verify_tree_in<float_row>(*r, path);
