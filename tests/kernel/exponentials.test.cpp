@@ -153,8 +153,9 @@ TEMPLATE_TEST_CASE("the sum of a row is that of blocks which know nothing of eac
 // A block that is too low to count is not summed in its own unit: what is wrong must still be found.
 TEMPLATE_TEST_CASE("a NaN or +inf makes the sum NaN in a block of any unit", "", float, double) {
   using T = TestType;
+  using limits = std::numeric_limits<T>;
   for (const T low : {T(0), T(-300), T(-5000)})
-    for (const T wrong : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()})
+    for (const T wrong : {limits::quiet_NaN(), limits::infinity()})
       for (const std::size_t place : {1u, 1500u, 2999u}) {
         std::vector<T> l(3000, low);
         l[0] = l[2048] = 0;
