@@ -150,7 +150,7 @@ TEMPLATE_TEST_CASE("the sum of a row is that of blocks which know nothing of eac
   CHECK(units > 10);
 }
 
-// A block that is too low to count is not summed in its own unit: what is wrong must still be found.
+// A block too low to count is not summed in its own unit: what is wrong must still be found.
 TEMPLATE_TEST_CASE("a NaN or +inf makes the sum NaN in a block of any unit", "", float, double) {
   using T = TestType;
   using limits = std::numeric_limits<T>;
