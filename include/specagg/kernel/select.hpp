@@ -202,7 +202,7 @@ struct shortlist {
   // detail::shortest_prefix of 0 < size <= few tokens, but for round-off in sums of weights.
   template <class Weight>
   cutoff<T> prefix_of_few(double enough, Weight weight) const {
-    std::array<std::uint8_t, few> order;
+    std::array<std::uint8_t, few> order = {};
     std::iota(order.begin(), order.begin() + size, std::uint8_t(0));
     std::sort(order.begin(), order.begin() + size, [this](std::uint8_t a, std::uint8_t b) {
       return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
