@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "plain.hpp"
+#include "policy/plain.hpp"
 
 using namespace specagg;
 

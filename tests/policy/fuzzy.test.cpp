@@ -3,19 +3,9 @@
 
 #include <cmath>
 
-#include "plain.hpp"
+#include "policy/plain.hpp"
 
 using namespace specagg;
-
-namespace {
-
-bool near(const row& a, const row& b) {
-  bool is = a.size() == b.size();
-  for (std::size_t v = 0; is && v < a.size(); ++v) is = std::fabs(a[v] - b[v]) < 1e-15;
-  return is;
-}
-
-}  // namespace
 
 TEST_CASE("fuzzy is q where the divergence of Jensen and Shannon is at most alpha, else p") {
   numbers n(1);

@@ -37,6 +37,12 @@ inline row softmax(row l) {
   return norm(l);
 }
 
+inline bool near(const row& a, const row& b) {
+  bool is = a.size() == b.size();
+  for (std::size_t v = 0; is && v < a.size(); ++v) is = std::fabs(a[v] - b[v]) < 1e-12;
+  return is;
+}
+
 // The law of N rows; empty if it is undefined.
 template <class T = double, class Policy, std::size_t N>
 row law_of(const Policy& policy, const std::array<row, N>& rows) {

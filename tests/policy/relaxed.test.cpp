@@ -4,17 +4,12 @@
 
 #include <cmath>
 
-#include "plain.hpp"
+#include "policy/plain.hpp"
 
 using namespace specagg;
 
 namespace {
 
-bool near(const row& a, const row& b) {
-  bool is = a.size() == b.size();
-  for (std::size_t v = 0; is && v < a.size(); ++v) is = std::fabs(a[v] - b[v]) < 1e-12;
-  return is;
-}
 row due(const row& q, const row& p, double k, double alpha) {
   const double floor = (1 - alpha) * *std::max_element(p.begin(), p.end());
   row pi;
