@@ -537,9 +537,9 @@ def test_v1_drafts_are_drawn_by_the_requests_seed():
     expected = own(logits, None)[0]
     torch.manual_seed(1)
     assert torch.equal(plug_in.draw_draft(logits, metadata_for(n), own=own)[0], expected)  # without seeds: vLLM's own
-    cold = metadata_for(2, generators=generators([1, 2]), temperature=torch.zeros(2))
+    cold = metadata_for(30, generators=generators(range(30)), temperature=torch.zeros(30))
     greedy = lambda logits, *more: (logits.argmax(-1), logits.softmax(-1))  # noqa: E731
-    assert plug_in.draw_draft(logits[:2], cold, own=greedy)[0].tolist() == [int(Q[0, 0].argmax())] * 2
+    assert plug_in.draw_draft(logits[:30], cold, own=greedy)[0].tolist() == [int(Q[0, 0].argmax())] * 30
 
 
 # ---- model runner V2 -------------------------------------------------------------------------------------------------
