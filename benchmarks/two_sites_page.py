@@ -39,7 +39,7 @@ add("## Who aggregates\n")
 accepted = r["accepted"]
 add(f"A slow device ({accepted['decode_ms'][0]} ms a token) and a fast cloud ({accepted['decode_ms'][1]} ms), 40 ms added, independent drafts; the cloud "
     "aggregates first. Each site knows only what it measured. `moving`, the default, aggregates each token where its drafts are. "
-    "± is two standard errors over sessions.\n")
+    "± is one standard error, over sessions.\n")
 add("| scheduler | ms a token | difference from Eq 8 | tokens aggregated by the device | by the cloud |\n| --- | ---: | ---: | ---: | ---: |")
 for row in r["schedulers"]:
     add("| `" + row[0] + "` | " + " | ".join(row[1:]) + " |")
