@@ -56,9 +56,9 @@ def measured(claim, m, test, note):
     return shown + limit(claim, test) + (f"; {m['note']}" if note and m["note"] else "")
 
 
-def verdict(claim, m):
+def verdict(claim, m, said=""):
     reasons = [claim["perhaps"]] if m["verdict"] == "no" and "perhaps" in claim else []
-    if "fault" in claim:
+    if claim.get("fault", said) not in said:
         reasons.append(f"*fault*: {claim['fault']}")
     word = f"[**{m['verdict']}**]({link}/{claim['plot']}.svg)" if "plot" in claim else f"**{m['verdict']}**"
     return word + (f": {'; '.join(reasons)}" if reasons else "")
@@ -72,7 +72,7 @@ def both(claim):
         column = claim.get("real", claim)  # a claim may be of models that read alone
         what = column.get("number", claim["number"] if not own else "")
         numbers = measured(claim, other, column.get("test", claim["test"]), column.get("note"))
-        cells.append(f"{what + ': ' if what else ''}{numbers}: {verdict(column, other)}")
+        cells.append(f"{what + ': ' if what else ''}{numbers}: {verdict(column, other, cells[-1])}")
     return cells
 
 
@@ -91,23 +91,22 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
     ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position. "
      "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)." + (
          " Models that read: *head*, SmolLM2's draft head for SmolLM2 (135 M); *up*, SmolLM2 for Gemma 3 (270 M) through the map of their "
-         "vocabularies; *down*, Gemma for SmolLM2. Texts: manual pages, a handbook, a dictionary; *answers*: capitals of countries, codes of "
-         "currencies; all from Debian's packages (`research/experiments/real/texts.py` has names and licences)." if "cascade-over-target" in real else "")),
+         "vocabularies; *down*, Gemma for SmolLM2. Texts are of Debian's packages (`research/experiments/real/texts.py`); *answers*: capitals of "
+         "countries, codes of currencies." if "cascade-over-target" in real else "")),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
      "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
      "its bonus token costs one more call of the first model. T: temperature." + (
-         " Models that read: SmolLM2 under two and three system prompts are experts of one size; its head is the small model, and with the tokens "
-         "that it lacks as likely as its least likely one the amateur of contrastive decoding." if "we-speed" in real else "")),
+         " Models that read: SmolLM2 under two and three system prompts are experts of one size; its head is the small model, and the amateur of "
+         "contrastive decoding (a token that it lacks gets the probability of its least likely one)." if "we-speed" in real else "")),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
      "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."
      + (" *CRCG* and *DRCG*: passages of one site and of both, in one context; *DRDG/SW*: the sites' texts, mixed once." if "dragon-dealt" in {**judged, **real} else "")
      + (" Model that reads: SmolLM2 on both sites, with books (the device) and the manual of C (the cloud) from Debian." if "dragon-dealt" in real else "")),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, a tenth of it a draft step, the "
-     "acceptance rates of the bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
-     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "") + (
-         " *Models that read*: SmolLM2 at the server, the bundled target model on the device, two processes and a slow link, whose delay and rate are "
-         "the paper's in proportion to the target's step." if "dssd-1.5" in real else "")),
+     "acceptance rates of the bundled models. The protocols are compared on rounds of one text." + (f" DSSD is slower than DSD if the link down has less than {slower} of the rate up." if slower else "") + (
+         " *Models that read*: SmolLM2 at the server, the bundled target on the device, and a link whose delay and rate are the paper's in proportion to "
+         "the target's step." if "dssd-1.5" in real else "")),
     ("other paper", "Other papers", ""), ("library", "This library's own statements", ""), ("here", "Suggested by these experiments", "")]
 of_group = {name: [c for c in CLAIMS if (c["id"] in judged or c["id"] in real) and (c["source"] if c["by"] == "paper" else c["by"]) == name]
             for name, *_ in GROUPS}
@@ -160,14 +159,10 @@ for name, heading, words in GROUPS:
 add("### Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
-numbered = lambda c: re.search("Lemma|Theorem|Corollary|Eq", c["section"])  # docs/papers.md says what it is
 add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](papers.md))." + "".join(
     f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
     (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
-for name, *_ in GROUPS:
-    if own := [c for c in of_group[name] if c.get("theorem") and c not in unmet]:
-        add(f"* {name}: " + "; ".join(f"[{c['section'] if numbered(c) else c['claim']}]({link}/{c['plot']}.svg)" for c in own) + ".")
-add("")
+add("Plots: " + ", ".join(f"[{plot}]({link}/{plot}.svg)" for plot in dict.fromkeys(c["plot"] for c in theorems if c not in unmet)) + ".\n")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
 
