@@ -20,7 +20,7 @@ add("# Performance: the verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
     f"{machine['system']}. Every number of this page is of this run: one thread, rows in host memory, no GPU. Medians; their standard "
     f"deviation is {r['spread'][0]} % for the median row of the tables, and {r['spread'][1]} % for the worst. "
-    "[Whole texts](whole-texts.md) has the speed-up of texts with drafts.\n")
+    "[Whole texts](whole-texts.md) has speed-ups, and [engine.md](engine.md#use-in-an-inference-engine) the share of a decode step.\n")
 for note in r["notes"]:
     add(f"{note}\n")
 
@@ -30,10 +30,6 @@ add("* **The step** is lossless token verification from f32 logits: V = 128,256,
 add("* ***Known***: the draft model's rows were normalised when its tokens were drawn, so the step does not sum their exponentials "
     "again. You have this if you keep the rows that you drew from.")
 add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
-add(f"* **What it is worth**: beside a decode step of 10 ms, {step['specagg'][0]} us are {float(step['specagg'][0]) / 100:.1f} %, and the "
-    f"{step['Hugging Face steps in torch, written out, 1 thread'][0]} us of the same step in torch "
-    f"{float(step['Hugging Face steps in torch, written out, 1 thread'][0]) / 100:.0f} %."
-    if "Hugging Face steps in torch, written out, 1 thread" in step else "")
 add("* **We wrote the compared programs**, from the published steps of those systems: in torch (`benchmarks/torch_steps.py`), "
     "with Eigen, or as C++ loops over `expf` (`benchmarks/rivals.hpp`). Each must give the same answer before it is timed.\n")
 

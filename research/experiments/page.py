@@ -91,7 +91,7 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
     ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position. "
      "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)." + (
          " Models that read: *head*, SmolLM2's draft head for SmolLM2 (135 M); *up*, SmolLM2 for Gemma 3 (270 M) through the map of their "
-         "vocabularies; *down*, Gemma for SmolLM2. Texts are of Debian's packages (`research/experiments/real/texts.py`); *answers*: capitals of "
+         "vocabularies; *down*, Gemma for SmolLM2. Texts: Debian's packages (`research/experiments/real/texts.py`); *answers*: capitals of "
          "countries, codes of currencies." if "cascade-over-target" in real else "")),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
@@ -134,8 +134,7 @@ add("* **Verdicts.** *16/20*: 16 of 20 values hold; *nearest*: the one whose dis
     "not quite the paper's. A verdict links to its plot.")
 add(f"* **Accuracy** (the probability that a sampled token is right), **cross-entropy, acceptance** are exact averages over {results['positions']:,} "
     "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
-    "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
-    "and reported on the other.")
+    "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text.")
 low, high = results["standard_over_itself"]
 machines = results["machine"]
 if results["real_machine"] not in (None, machines):
@@ -181,10 +180,10 @@ for rule, ce, _, accuracy, *_ in results["rules"]:
     if rule in USE:
         add(f"| `{rule}` | {ce} | {accuracy} | {USE[rule]} |".replace("|  |", "| |"))
 low, high = results["greedy"]
-add(f"\nAt temperature 0 accuracies are alike: {low[0]} (`{low[1]}`) to {high[0]} (`{high[1]}`). For two experts of one size take `ensemble` with CoS and gamma 1.\n")
+add(f"\nAt temperature 0 accuracies are {low[0]} (`{low[1]}`) to {high[0]} (`{high[1]}`). For two experts of one size take `ensemble` with CoS and gamma 1.\n")
 add(f"![accuracy against rejection]({link}/cascades-accuracy.svg)\n")
 
-add("## Speed-ups beside their predictions\n")
+add("## Speed-ups compared with their predictions\n")
 add("Scoring n tokens in one call costs, in steps of the target model: " + ", ".join(f"{n}: {v}" for n, v in results["scoring"]) +
     f". A step of the draft model costs {results['draft_step']}. *Predicted*: E / (c gamma + v) with these costs. *Free scoring*: scoring costs "
     "one step, as on an accelerator. Below 1 drafting loses.\n")
