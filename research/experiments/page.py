@@ -134,7 +134,8 @@ add("* **Verdicts.** *16/20*: 16 of 20 values hold; *nearest*: the one whose dis
     "not quite the paper's. A verdict links to its plot.")
 add(f"* **Accuracy** (the probability that a sampled token is right), **cross-entropy, acceptance** are exact averages over {results['positions']:,} "
     "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
-    "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text.")
+    "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
+    "and reported on the other.")
 low, high = results["standard_over_itself"]
 machines = results["machine"]
 if results["real_machine"] not in (None, machines):
