@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments amalgamate package format tidy clean
+.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments check-engines amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -57,6 +57,9 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 	@MODELS=$(MODELS) scripts/bootstrap experiments
 	@cmake --preset release >/dev/null && cmake --build build --target experiments $(if $(MODELS),specagg_cli bench-slow_link)
 	@scripts/experiments $(if $(MODELS),--models $(MODELS)) $(if $(QUICK),--quick)
+
+check-engines:  ## docs/audits.md: samplers of engines, in build/engines (6.2 GB; an hour; QUICK=1: fewer texts; DOCS=1: into docs/)
+	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 
 amalgamate:  ## build/specagg.hpp: what a verification needs, as one header; build/specagg_decoders.hpp: decoders, too
 	@scripts/amalgamate

@@ -229,6 +229,15 @@ void sorted(benchmark::State& state, const sampling& how) {
   time(state, 4 * vocabulary, [&] { return sorted_row(l, how, row); });
 }
 
+void plain_argmax(benchmark::State& state) {
+  const auto& l = logits(vocabulary);
+  const auto at = [&] { return std::max_element(l.begin(), l.end()) - l.begin(); };
+  const auto ours = processed_row<float>(l, {.temperature = 0}).normalise();
+  if (ours.why() != status::ok || !ours.restriction.keeps(l[std::size_t(at())], std::size_t(at())))
+    std::abort();
+  time(state, 4 * vocabulary, at);
+}
+
 constexpr sampling greedy{.temperature = 0}, top_k{.top_k = 40}, top_p{.top_p = 0.9};
 
 }  // namespace
@@ -246,6 +255,7 @@ BENCHMARK(scalar_residual_draw)->Name("residual mass and draw: scalar expf");
 BENCHMARK(race_of_row)->Name("exponential race: specagg");
 BENCHMARK_CAPTURE(filtered, greedy, greedy)->Name("greedy row: specagg");
 BENCHMARK_CAPTURE(sorted, greedy, greedy)->Name("greedy row: sorted");
+BENCHMARK(plain_argmax)->Name("greedy row: plain argmax");
 BENCHMARK_CAPTURE(filtered, top_k, top_k)->Name("top-k 40 row: specagg");
 BENCHMARK_CAPTURE(sorted, top_k, top_k)->Name("top-k 40 row: sorted");
 BENCHMARK_CAPTURE(filtered, top_p, top_p)->Name("top-p 0.9 row: specagg");

@@ -5,7 +5,7 @@ a person may add: what else is known of the run.
 
 usage: performance_page.py RESULTS.json PAGE.md
 """
-import json, pathlib, sys
+import json, pathlib, re, sys
 
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
@@ -20,7 +20,7 @@ add("# Performance: the verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
     f"{machine['system']}. Every number of this page is of this run: one thread, rows in host memory, no GPU. Medians; their standard "
     f"deviation is {r['spread'][0]} % for the median row of the tables, and {r['spread'][1]} % for the worst. "
-    "[Whole texts](whole-texts.md) has the speed-up of texts with drafts.\n")
+    "[Whole texts](whole-texts.md) has speed-ups, and [engine.md](engine.md#use-in-an-inference-engine) the share of a decode step.\n")
 for note in r["notes"]:
     add(f"{note}\n")
 
@@ -30,20 +30,19 @@ add("* **The step** is lossless token verification from f32 logits: V = 128,256,
 add("* ***Known***: the draft model's rows were normalised when its tokens were drawn, so the step does not sum their exponentials "
     "again. You have this if you keep the rows that you drew from.")
 add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
-add(f"* **What it is worth**: beside a decode step of 10 ms, {step['specagg'][0]} us are {float(step['specagg'][0]) / 100:.1f} %, and the "
-    f"{step['Hugging Face steps in torch, written out, 1 thread'][0]} us of the same step in torch "
-    f"{float(step['Hugging Face steps in torch, written out, 1 thread'][0]) / 100:.0f} %."
-    if "Hugging Face steps in torch, written out, 1 thread" in step else "")
-add("* **We wrote the compared programs**, from the published steps of those systems (`benchmarks/rivals.hpp`, "
-    "`benchmarks/torch_steps.py`). Each must give the same answer before it is timed.\n")
+add("* **We wrote the compared programs**, from the published steps of those systems: in torch (`benchmarks/torch_steps.py`), "
+    "with Eigen, or as C++ loops over `expf` (`benchmarks/rivals.hpp`). Each must give the same answer before it is timed.\n")
 
 add("## The step\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
 SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
-         "Hugging Face steps in torch, written out, 1 thread", "vLLM V1 steps, known", "scalar expf, written out", "llama.cpp steps")
+         "Hugging Face steps in torch, written out, 1 thread", "scalar expf, known", "vLLM V1 steps, known", "scalar expf, written out",
+         "llama.cpp steps")
 for who in SHOWN:
     if who in step:
-        add(f"| {who.replace(', written out', '').replace('scalar expf', 'plain C++ with expf')} | {' | '.join(step[who])} |")
+        name = who.replace(", written out", "").replace("scalar expf", "plain C++ with expf")
+        name = re.sub("^(vLLM V1|llama.cpp) steps", r"\g<0> in C++", name)
+        add(f"| {name} | {' | '.join(step[who])} |")
 add("\nllama.cpp's steps are exact match, which accepts fewer tokens and so does less work.\n")
 add("specagg, nothing known, V = 128,256, us:\n")
 add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
@@ -56,22 +55,24 @@ add(f"![step]({plots}/step.svg)\n\n![grid]({plots}/grid.svg)\n")
 add("## Kernels\n")
 add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory, or "
     "one exponential for each element of both rows.\n")
-add("| kernel | us | over the floor | the plain program, us |\n| --- | ---: | ---: | ---: |")
-PLAIN = (("log-sum-exp: specagg/cache", "log-sum-exp: scalar expf/cache"), ("log-sum-exp: specagg/memory", None),
+add("| kernel | us | over the floor | compared with, us |\n| --- | ---: | ---: | --- |")
+RIVALS = {"scalar expf": "a loop over `expf`", "sorted": "a sort of all (logit, id)", "plain argmax": "a plain argmax"}
+COMPARED = (("log-sum-exp: specagg/cache", "log-sum-exp: scalar expf/cache"), ("log-sum-exp: specagg/memory", None),
          ("TV of probabilities: specagg/cache", None), ("TV of probabilities: specagg/memory", None), ("TV of logits: specagg", None),
          ("residual mass and draw: specagg", "residual mass and draw: scalar expf"), ("exponential race: specagg", None),
-         ("greedy row: specagg", "greedy row: sorted"), ("top-k 40 row: specagg", "top-k 40 row: sorted"),
+         ("greedy row: specagg", "greedy row: plain argmax"), ("top-k 40 row: specagg", "top-k 40 row: sorted"),
          ("top-p 0.9 row: specagg", "top-p 0.9 row: sorted"))
-for name, plain in PLAIN:
+for name, other in COMPARED:
     if name in kernels:
         us, over = kernels[name]
-        add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {kernels[plain][0] if plain else ''} |")
+        beside = f"{kernels[other][0]}: {RIVALS[other.split(': ')[1].split('/')[0]]}" if other in kernels else ""
+        add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {beside} |")
 add(f"\n![kernels]({plots}/kernels.svg)\n")
 
 add("## Goals\n")
 missed = [goal for goal in r["goals"] if goal[3] == "missed"]
 unknown = sum(goal[3] == "not measured" for goal in r["goals"])
-add(f"{len(r['goals']) - len(missed) - unknown} of {len(r['goals'])} goals are met" + (f", {unknown} were not measured" if unknown else "") +
+add(f"{len(r['goals']) - len(missed) - unknown} of {len(r['goals'])} goals are met in this run" + (f", {unknown} were not measured" if unknown else "") +
     (". These are not:\n" if missed else ".\n"))
 if missed:
     add("| ratio | measured | goal |\n| --- | ---: | ---: |")
@@ -87,6 +88,7 @@ add("")
 add("## Where the time of a text goes\n")
 decode = {name: cells for name, *cells in r["decode"]}
 calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
+outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
 alone, with_4 = decode["target alone"], decode["lossless, gamma 4"]
 add("`specagg generate` with the bundled models, 400 tokens, temperature 0.8. *Other* is everything that is no model.\n")
 add("| | tokens/s | tokens per target call (block efficiency) | draft model | target model | other |\n| --- | ---: | ---: | ---: | ---: | ---: |")
@@ -94,6 +96,7 @@ for name, cells in decode.items():
     add(f"| {name} | {' | '.join(cells)} |")
 change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
 add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
-    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
+    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. Outside of the models a round with block verification takes "
+    f"{outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as long as one with token verification. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
 page.parent.mkdir(parents=True, exist_ok=True)
 page.write_text("\n".join(text))

@@ -100,6 +100,7 @@ ROWS = [("log-sum-exp: specagg/cache", "floor: read/cache"), ("log-sum-exp: Eige
         ("residual mass and draw: specagg", "floor: exponentials of both rows"),
         ("residual mass and draw: scalar expf", "floor: exponentials of both rows"),
         ("exponential race: specagg", None), ("greedy row: specagg", None), ("greedy row: sorted", None),
+        ("greedy row: plain argmax", None),
         ("top-k 40 row: specagg", None), ("top-k 40 row: sorted", None), ("top-p 0.9 row: specagg", None),
         ("top-p 0.9 row: sorted", None)]
 ROWS = [row for row in ROWS if kernel(row[0]) or not row[0].endswith("/memory")]

@@ -39,7 +39,7 @@ add("## Who aggregates\n")
 accepted = r["accepted"]
 add(f"A slow device ({accepted['decode_ms'][0]} ms a token) and a fast cloud ({accepted['decode_ms'][1]} ms), 40 ms added, independent drafts; the cloud "
     "aggregates first. Each site knows only what it measured. `moving`, the default, aggregates each token where its drafts are. "
-    "± is two standard errors over sessions.\n")
+    "± is one standard error, over sessions.\n")
 add("| scheduler | ms a token | difference from Eq 8 | tokens aggregated by the device | by the cloud |\n| --- | ---: | ---: | ---: | ---: |")
 for row in r["schedulers"]:
     add("| `" + row[0] + "` | " + " | ".join(row[1:]) + " |")
@@ -62,8 +62,8 @@ per_round = dict((name, float(x)) for name, x in r["tokens_a_round"])
 fast = next((link for link in of_4 if link[:2] == ["100", "20"]), of_4[-1])
 ms = {s: 1e3 * per_round[s] / float(fast[3][i][0]) for i, s in enumerate(r["splits"])}
 add("**A setting decodes only 3 x 40 tokens, so tokens a round differ by chance** (" + ", ".join(f"{names.get(s, s)} {x:.2f}" for s, x in per_round.items()) +
-    f"), although DSD and DSSD accept with the same probability. With {fast[0]} Mbit/s and {fast[1]} ms a round of DSD takes {ms['DSD']:.1f} ms and one of "
-    f"DSSD {ms['DSSD']:.1f} ms, but DSD wrote more tokens a second. [Experiments](experiments.md#dssd) compare rounds of one text.\n")
+    f"), although DSD and DSSD accept with the same probability: with {fast[0]} Mbit/s and {fast[1]} ms a round of DSD takes {ms['DSD']:.1f} ms, one of "
+    f"DSSD {ms['DSSD']:.1f} ms. [Experiments](experiments.md#dssd) compare rounds of one text.\n")
 late = lambda link, i: float(link[3][i][1]) / float(link[3][i][0])
 worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == "0" for i in range(len(r["splits"])))
 add("Measured time over the closed form of `plan/link.hpp`, median and largest: " + "; ".join(f"{names.get(s, s)} {m}, {most}" for s, m, most in r["over_closed_form"]) +

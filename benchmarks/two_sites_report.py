@@ -113,7 +113,7 @@ for r in runs:
     by.setdefault(r["scheduler"], {})[r["session"]] = r["device"]
 for name, mine in by.items():
     more = [1e3 * (d["seconds_per_token"] - by["eq8"][s]["seconds_per_token"]) for s, d in mine.items()]
-    noise = 2 * statistics.stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
+    noise = statistics.stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
     results["schedulers"].append([name, f"{1e3 * mean([d['seconds_per_token'] for d in mine.values()]):.1f}", f"{mean(more):+.1f} ± {noise:.1f}",
                                   *(f"{sum(d['aggregated'][side] for d in mine.values())}" for side in ("device", "cloud"))])
 one = by["device"]

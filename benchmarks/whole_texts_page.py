@@ -71,5 +71,11 @@ for on, n, ms, *more in t["rows"]:
         _, v, *other = more
         add(f"| {n} | {ms} | {v} | {' | '.join((other + ['', '', ''])[:3])} |")
 add("")
+if on := t.get("contexts"):
+    add(f"{on['machine']}, ms:\n")
+    add("| context | 1 token | 5 tokens | llama.cpp: 1 | 5 |\n| ---: | ---: | ---: | ---: | ---: |")
+    for row in on["rows"]:
+        add(f"| {' | '.join(row)} |")
+    add("")
 page.parent.mkdir(parents=True, exist_ok=True)
 page.write_text("\n".join(text))

@@ -27,8 +27,8 @@ INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-
 # Of the catalogue: its line, with the parameters in their order.
 _OF_CATALOGUE = """#include <specagg/policy/catalogue.hpp>
 
-auto policy_of(const double* parameters) {{
-  constexpr auto& line = {line};
+SPECAGG_FUNCTION auto policy_of(const double* parameters) {{
+  constexpr auto line = {line};
   auto policy = line.values[0];
   for (const auto& one : line.parameters) {{
     const double x = *parameters++;
@@ -41,7 +41,7 @@ auto policy_of(const double* parameters) {{
 _TEXT = """#include <specagg/backend/cuda/call.hpp>
 {policy}
 extern "C" int specagg_verify(const specagg::cuda::ragged_call* call, const double* parameters, void* stream) {{
-  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, policy_of(parameters), {verifier}{{}}, stream);
+  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, {policies}, {verifier}{{}}, stream);
 }}
 extern "C" long long specagg_storage(const specagg::cuda::ragged_call* call) {{
   return specagg::cuda::storage_of_call<{target}, {draft}, {filtered}>(*call);
@@ -66,13 +66,25 @@ def traced_text(name: str, header: str, parameters: list[str], flags: list[bool]
     sets = "".join(f"  policy.{one} = parameters[{i}]{' != 0' if flag else ''};\n"
                    for i, (one, flag) in enumerate(zip(parameters, flags)))
     return (header.replace("#pragma once\n", "") +
-            f"\nauto policy_of([[maybe_unused]] const double* parameters) {{\n  {name} policy;\n{sets}  return policy;\n}}\n")
+            f"\nSPECAGG_FUNCTION auto policy_of([[maybe_unused]] const double* parameters) {{\n  {name} policy;\n{sets}"
+            "  return policy;\n}\n")
 
 
-def text_of(policy: str, verifier: str, target: str, draft: str, filtered: bool = False) -> str:
-    """The file that is compiled. policy: what defines policy_of(); target, draft: C++ types of a row's elements."""
-    return _TEXT.format(policy=policy, verifier=_verifiers[verifier], target=target, draft=draft,
-                        filtered=str(filtered).lower())
+# The policies of requests that each have parameters of their own, in device memory.
+_OF_REQUESTS = """
+struct policy_of_request {{
+  const double* parameters;  // [B][{count}]
+  SPECAGG_FUNCTION auto operator[](std::size_t r) const {{ return policy_of(parameters + {count} * r); }}
+}};
+"""
+
+
+def text_of(policy: str, verifier: str, target: str, draft: str, filtered: bool = False, per_request: int = 0) -> str:
+    """The file that is compiled. policy: what defines policy_of(); target, draft: C++ types of a row's elements;
+    per_request: how many parameters each request has of its own, or 0."""
+    return _TEXT.format(policy=policy + (_OF_REQUESTS.format(count=per_request) if per_request else ""),
+                        policies="policy_of_request{parameters}" if per_request else "policy_of(parameters)",
+                        verifier=_verifiers[verifier], target=target, draft=draft, filtered=str(filtered).lower())
 
 
 BROUGHT = pathlib.Path(__file__).resolve().parent / "_cuda"  # libraries of this version's headers
@@ -226,7 +238,7 @@ class Call(ctypes.Structure):
     """cuda_call::ragged of backend/cuda/call.hpp, whose members these are."""
 
     _fields_ = [
-        *_fields(ctypes.c_int64, "requests vocabulary most drafted target_stride draft_stride draft_bonus"),
+        *_fields(ctypes.c_int64, "requests vocabulary most drafted target_stride draft_stride draft_bonus bonus_from"),
         *_fields(ctypes.c_void_p, "target draft"),
         *_fields(Array, " ".join(ARRAYS)),
         *_fields(ctypes.c_void_p, "target_mask draft_mask end_of_text"),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import _nvcc
-from ._policy import PolicyLike, as_policy
+from ._policy import PolicyLike, as_policy, policies
 from ._verify import Sampling, _ends, _kinds, _named, _streams, _verifiers
 from .traced import TracedPolicy
 
@@ -27,6 +27,8 @@ _rows = {torch.float32: "float", torch.float16: "specagg::f16", torch.bfloat16: 
 _probability, _one_hot = "specagg::cuda::probability", "specagg::cuda::one_hot"
 _whole, _floats = (torch.int32, torch.int64), (torch.float32, torch.float64)
 _most_vocabulary, _most_drafted = 1 << 18, 16  # of backend/cuda/collective.hpp
+
+_BONUS: dict[Any, int] = {False: 0, True: 1, "target": 2}  # of backend/cuda/call.hpp
 
 Numbers = Union[int, float, Tensor, None]
 
@@ -109,19 +111,36 @@ def _constant(function: Any) -> Any:
 
 
 @_constant
-def _policy_text(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[str, float] | None) -> tuple[str, list[float]]:
-    """What defines it in C++, and its parameters."""
+def _policy_text(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[str, float], own: Sequence[str]
+                 ) -> tuple[str, list[str], list[float]]:
+    """What defines it in C++, its parameters' names, and their values. own: parameters that each request has its own of."""
     if isinstance(policy, TracedPolicy):
-        given = dict(parameters or {})
+        given = dict(parameters)
+        names, label = list(policy.defaults), policy.name
         values = [float(given.pop(name, usual)) for name, usual in policy.defaults.items()]
-        for name in given:
-            raise TypeError(f"parameters: {policy.name} has no {name}; it has {', '.join(policy.defaults) or 'none'}")
         flags = [isinstance(usual, bool) for usual in policy.defaults.values()]
-        return _nvcc.traced_text(policy.name, policy.cpp(), list(policy.defaults), flags), values
-    if parameters is not None:
-        raise TypeError('parameters: are of a traced policy; a name has them in its text ("lossy:alpha=0.2")')
-    chosen = as_policy(policy)
-    return _nvcc.catalogued_text(chosen.name), list(chosen.values)
+        text = _nvcc.traced_text(policy.name, policy.cpp(), names, flags)
+    else:
+        if parameters:
+            raise TypeError('parameters: numbers are of a traced policy; a name has them in its text ("lossy:alpha=0.2")')
+        chosen, given = as_policy(policy), {}
+        label, values = chosen.name, list(chosen.values)
+        names = [one.name for line in policies() if line.name == label for one in line.parameters]
+        text = _nvcc.catalogued_text(label)
+    for name in [*given, *(name for name in own if name not in names)]:
+        raise TypeError(f"parameters: {label} has no {name}; it has {', '.join(names) or 'none'}")
+    return text, names, values
+
+
+def _of_requests(own: Mapping[str, Tensor], names: Sequence[str], values: Sequence[float], B: int, device: torch.device
+                 ) -> Tensor:
+    """[B, parameters] of each request: its own, or that of all."""
+    for name, x in own.items():
+        _check(f"parameters: {name}", x, [B], _floats, device)
+    shared = torch.tensor(values, dtype=torch.float64, device=device).repeat(B, 1)
+    for name, x in own.items():
+        shared[:, names.index(name)] = x
+    return shared
 
 
 def _pointer(x: Tensor | None) -> int | None:
@@ -139,7 +158,7 @@ def _arch(device: torch.device) -> str:
     return f"sm_{major}{minor}"
 
 
-def _outputs(tensors: Sequence[Tensor | None], most: int, log_probs: bool, acceptances: bool) -> list[Tensor]:
+def _outputs(tensors: Sequence[Tensor | None], most: int, log_probs: int, acceptances: int) -> list[Tensor]:
     tokens, start = tensors[2:4]
     assert tokens is not None and start is not None
     B = start.shape[0]
@@ -152,16 +171,18 @@ def _outputs(tensors: Sequence[Tensor | None], most: int, log_probs: bool, accep
     return out
 
 
-def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[bool], parameters: List[float]) -> List[Tensor]:
-    """text: of the C++ file; tensors: _INPUTS; flags: draft rows for the bonus, log_probs, acceptances."""
-    given = dict(zip(_INPUTS, tensors))
+def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int], parameters: List[float]) -> List[Tensor]:
+    """text: of the C++ file; tensors: _INPUTS, parameters of requests; flags: draft rows for the bonus, its choice,
+    log_probs, acceptances."""
+    given, of_requests = dict(zip(_INPUTS, tensors)), tensors[-1]
     target, draft, tokens, end_of_text = given["target"], given["draft"], given["tokens"], given["end_of_text"]
     assert target is not None and tokens is not None
-    draft_bonus, log_probs, acceptances = flags
+    draft_bonus, bonus_from, log_probs, acceptances = flags
     out = _outputs(tensors, most, log_probs, acceptances)
     call = _nvcc.Call(
         requests=out[1].shape[0], vocabulary=target.shape[1], most=most, drafted=tokens.numel(),
         target_stride=target.stride(0), draft_stride=0 if draft is None else draft.stride(0), draft_bonus=draft_bonus,
+        bonus_from=bonus_from,
         end_count=0 if end_of_text is None else end_of_text.numel(), out_tokens=_array(out[0]),
         accepted=_pointer(out[1]), emitted=_pointer(out[2]), statuses=_pointer(out[3]), device=target.device.index or 0,
         acceptances=_pointer(out[-1]) if acceptances else None)
@@ -170,12 +191,13 @@ def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[bool
     if log_probs:
         call.log_pi, call.log_p = out[4].data_ptr(), out[5].data_ptr()
     library = _nvcc.load(text, _arch(target.device), _how)
-    if draft_bonus is False and library.specagg_reads_draft() and draft is not None:
+    drawn = bonus_from == _BONUS[True] and given["bonus"] is None
+    if drawn and not draft_bonus and library.specagg_reads_draft() and draft is not None:
         raise ValueError(f"draft rows: {list(draft.shape)}; this policy reads the draft's row at the bonus position, too: "
                          f"give a row after the last drafted token of each request, as of the target")
     storage = tokens.new_empty((library.specagg_storage(ctypes.byref(call)),), dtype=torch.uint8)
     call.storage, call.storage_bytes = storage.data_ptr(), storage.numel()
-    numbers = (ctypes.c_double * max(len(parameters), 1))(*parameters)
+    numbers: Any = (ctypes.c_double * max(len(parameters), 1))(*parameters) if of_requests is None else of_requests.data_ptr()
     with torch.cuda.device(target.device) if target.is_cuda else contextlib.nullcontext():  # which the call sets
         stream = torch.cuda.current_stream().cuda_stream if target.is_cuda else 0
         failed = library.specagg_verify(ctypes.byref(call), numbers, stream)
@@ -185,10 +207,10 @@ def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[bool
     return out
 
 
-def _described(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[bool], parameters: List[float]
+def _described(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int], parameters: List[float]
                ) -> List[Tensor]:
     """Tensors of the shapes that _run() returns."""
-    return _outputs(tensors, most, *flags[1:])
+    return _outputs(tensors, most, *flags[2:])
 
 
 if hasattr(torch.library, "custom_op"):  # torch 2.4
@@ -208,7 +230,7 @@ def verify(
     cu_num_draft_tokens: Tensor | None = None,
     max_spec_len: int | None = None,
     policy: Union[PolicyLike, TracedPolicy] = "lossless",
-    parameters: Mapping[str, float] | None = None,
+    parameters: Mapping[str, Union[float, Tensor]] | None = None,
     verifier: str = "token",
     seeds: Union[int, Tensor],
     positions: Union[int, Tensor],
@@ -217,7 +239,7 @@ def verify(
     draft_temperature: Numbers = None,
     top_k: Numbers = None, top_p: Numbers = None, min_p: Numbers = None,
     draft_top_k: Numbers = None, draft_top_p: Numbers = None, draft_min_p: Numbers = None,
-    bonus: Tensor | None = None, draft_row_numbers: Tensor | None = None,
+    bonus: Union[bool, str, Tensor] = True, draft_row_numbers: Tensor | None = None,
     target_mask: Tensor | None = None,
     draft_mask: Tensor | None = None,
     end_of_text: Union[int, Tensor, None] = None,
@@ -240,6 +262,7 @@ def verify(
                      int32 or int64 [N] or [N + B]: which rows of draft_logits or draft_probs [R, V] these are, where an
                      engine keeps them by slots of requests. That they are 0 to R - 1 is not checked
     policy           a name ("token_v3:alpha=0.3"), specagg.policy(...), or what @traced made, with its parameters
+    parameters       numbers, of what @traced made; or, of any policy, float32 or float64 [B]: each request has its own
     seeds, positions, requests
                      int32 or int64: random numbers are a function of (seed, request, position) alone. positions: of
                      the first drafted token in its text. requests: 0 to B - 1 unless given
@@ -249,8 +272,8 @@ def verify(
                      filters of logits, as specagg.Sampling has them: top_k int32 or int64, the others float32 (whose
                      values count as they are) or float64; off unless given. Of the draft: the same, unless draft_top_k,
                      draft_top_p, draft_min_p are given. Calls with filters have kernels of their own
-    bonus            int32 or int64 [B]: the token after a draft whose tokens are all accepted, with log-probabilities
-                     NaN; below 0: no token. Drawn here unless given
+    bonus            what follows a draft whose tokens are all accepted: True: a token drawn from pi; "target": from the
+                     target's row; False: none; int32 or int64 [B]: this one, with log-probabilities NaN, below 0: none
     target_mask, draft_mask
                      int32 [rows, (V + 31) / 32], a row for each row of logits, or for each token of a draft without
                      rows: bit v of a row is 1 where token v may be emitted
@@ -286,13 +309,22 @@ def verify(
     target_type = _probability if target_probs else _rows[target_logits.dtype]
     draft_type = _one_hot if draft is None else _rows[draft.dtype] if draft_probs is None else _probability
     filters = _filters((top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p), B, device, target_type, draft_type)
-    if bonus is not None:
-        _check("bonus", bonus, [B], _whole, device)
-    policy_text, values = _policy_text(policy, parameters)
-    text = _nvcc.text_of(policy_text, verifier, target_type, draft_type, any(x is not None for x in filters))
+    given_bonus = bonus if isinstance(bonus, Tensor) else None
+    if given_bonus is not None:
+        _check("bonus", given_bonus, [B], _whole, device)
+    elif not isinstance(bonus, (bool, str)) or bonus not in _BONUS:
+        raise ValueError(f'bonus: expected True, False, "target", or a tensor [B], not {bonus!r}')
+    own = {name: x for name, x in (parameters or {}).items() if isinstance(x, Tensor)}
+    policy_text, names, values = _policy_text(policy, {name: x for name, x in (parameters or {}).items() if name not in own},
+                                              tuple(own))
+    of_requests = _of_requests(own, names, values, B, device) if own else None
+    text = _nvcc.text_of(policy_text, verifier, target_type, draft_type, any(x is not None for x in filters),
+                         len(names) if own else 0)
     bonus_rows = draft is not None and B > 0 and draft_rows == N + B
     out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, _end_ids(end_of_text, device),
-                           *filters, bonus, draft_row_numbers], most, [bonus_rows, log_probs, acceptances], values)
+                           *filters, given_bonus, draft_row_numbers, of_requests], most,
+                    [int(bonus_rows), _BONUS[True if given_bonus is not None else bonus], int(log_probs), int(acceptances)],
+                    values)
     log_pi, log_p = out[4:6] if log_probs else (None, None)
     return Verified(out[0], out[1], out[2], out[3], log_pi, log_p, out[-1] if acceptances else None)
 
@@ -381,14 +413,36 @@ def _flat_rows(name: str, x: Tensor, rows: Sequence[int], flat: bool) -> Tensor:
     return x[:, : min(x.shape[1], rows[-1])].reshape(-1, x.shape[2])
 
 
+def _given_bonus(x: Any, device: torch.device) -> Any:
+    """Of specagg.verify(): a choice, or ids [B]. A list that mixes them is for the CPU alone."""
+    if isinstance(x, (bool, str)):
+        return x
+    ids = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    if ids.dtype not in _whole:
+        raise ValueError(f"bonus: on {device} it is one choice for all requests, or ids [B] of int32 or int64")
+    return ids.to(device)
+
+
+def _one_policy(given: Sequence[Any], device: torch.device) -> tuple[str, dict[str, Tensor]]:
+    """The name of these policies, and the parameters of each request."""
+    chosen = [as_policy(one) for one in given]
+    names = sorted({one.name for one in chosen})
+    if len(names) != 1:
+        raise ValueError(f"policy: on {device} all requests have one, with parameters of their own; not {', '.join(names) or 'none'}")
+    known = [one.name for line in policies() if line.name == names[0] for one in line.parameters]
+    values = torch.tensor([one.values for one in chosen], dtype=torch.float64, device=device)
+    return names[0], {name: values[:, i].contiguous() for i, name in enumerate(known)}
+
+
 def _verify_padded(drafts: Any, q: Tensor | None, p: Tensor, policy: Any, verifier: str, options: Mapping[str, Any]) -> Verified:
     """specagg.verify() where p is on a device: the arguments of verify() above from its own."""
     device = p.device
-    for name, usual in ("penalties", None), ("mask", None), ("bonus", True):
-        if options[name] is not usual:
+    for name in "penalties", "mask":
+        if options[name] is not None:
             raise ValueError(f"{name}: is not there on {device}; specagg.cuda.verify has target_mask and draft_mask")
+    parameters = None
     if isinstance(policy, (list, tuple)):
-        raise ValueError(f"policy: on {device} there is one for all requests")
+        policy, parameters = _one_policy(policy, device)
     q_logits, p_logits = _kinds(options["rows"])
     ids = drafts if isinstance(drafts, Tensor) else torch.as_tensor(np.asarray(drafts)).to(device)
     offsets = options["offsets"]
@@ -412,8 +466,8 @@ def _verify_padded(drafts: Any, q: Tensor | None, p: Tensor, policy: Any, verifi
     return verify(
         ids.contiguous(), _flat_rows("p", p, (gamma + 1,), offsets is not None), rows if q_logits else None,
         draft_probs=None if q_logits else rows, target_probs=not p_logits, cu_num_draft_tokens=counts,
-        max_spec_len=None if counts is None else gamma, policy=policy, verifier=verifier,
+        max_spec_len=None if counts is None else gamma, policy=policy, parameters=parameters, verifier=verifier,
         seeds=_numbers(seed, device, torch.int64), positions=_numbers(positions, device, torch.int64),
         requests=_numbers(requests, device, torch.int64), **_sampled(options["sampling"], options["draft_sampling"], device),
         end_of_text=ends if isinstance(ends, int) else torch.tensor(_ends(ends), dtype=torch.int32, device=device),
-        log_probs=True, acceptances=options["acceptances"])
+        bonus=_given_bonus(options["bonus"], device), log_probs=True, acceptances=options["acceptances"])

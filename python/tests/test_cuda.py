@@ -139,8 +139,30 @@ def test_a_traced_policy():
     agree(b.there(b.q, policy=mixed, parameters={"hard": True}), b.here(b.q))
     with pytest.raises(TypeError, match="parameters: mixed has no alpha; it has share, hard"):
         b.there(b.q, policy=mixed, parameters={"alpha": 1})
-    with pytest.raises(TypeError, match="parameters: are of a traced policy"):
+    with pytest.raises(TypeError, match="parameters: numbers are of a traced policy"):
         b.there(b.q, parameters={"alpha": 1})
+
+
+def test_parameters_of_each_request(monkeypatch):
+    b = Batch(seed=13)
+    alphas = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    here = b.here(b.q, [f"lossy:alpha={x},beta=1" for x in alphas])
+    own = dict(alpha=torch.tensor(alphas, dtype=torch.float64))
+    agree(b.there(b.q, policy="lossy:beta=1", parameters=own), here)
+    assert (here.tokens != b.here(b.q, "lossy:beta=1").tokens).any()
+    out = b.there(b.q, policy="lossy:beta=1", parameters=dict(alpha=torch.tensor([0, 0, 0, 0, 0, 2.0])))
+    assert out.statuses.tolist() == [0] * 5 + [specagg.Status.invalid_parameter]
+    with pytest.raises(TypeError, match="parameters: lossy has no gamma; it has alpha, beta"):
+        b.there(b.q, policy="lossy", parameters=dict(gamma=own["alpha"]))
+    with pytest.raises(ValueError, match=r"^parameters: alpha: .*\[6\]"):
+        b.there(b.q, policy="lossy", parameters=dict(alpha=own["alpha"][1:].clone()))
+    monkeypatch.setattr(specagg._verify, "_on_a_device", lambda x: isinstance(x, torch.Tensor))
+    names = [f"lossy:alpha={x}" for x in alphas]
+    given = dict(offsets=b.offsets, seed=b.seeds.astype(np.uint64), positions=b.positions)
+    agree(specagg.verify(torch.from_numpy(b.ids), b.q, b.p, names, **given),
+          specagg.verify(b.ids, b.q.numpy(), b.p.numpy(), names, **given))
+    with pytest.raises(ValueError, match="^policy: on cpu all requests have one, .* not ensemble, lossy"):
+        specagg.verify(torch.from_numpy(b.ids), b.q, b.p, [*names[:5], "ensemble"], **given)
 
 
 def test_temperatures_masks_and_ends():
@@ -181,26 +203,17 @@ def test_filters():
           b.here(b.q, "token-v3:alpha=0.3", sampling=Sampling(), draft_sampling=Sampling(top_k=3)))
 
 
-def test_a_given_bonus():
+def test_the_bonus():
     b = Batch(seed=11)
-    here, given = b.here(b.q), torch.tensor([7, 8, 9, -1, 300, 11], dtype=torch.int32)
-    there = b.there(b.q, bonus=given)
-    whole = b.there(b.q, bonus=torch.arange(100, 106))
-    drafted = (here.tokens >= 0).sum(1)
-    every = np.array([3, 0, 2, 3, 1, 1])  # as long as their drafts
-    np.testing.assert_array_equal(there.accepted.numpy(), here.accepted)
-    all_accepted = here.accepted == every
-    assert all_accepted[1] and 0 < all_accepted.sum() < 6 and (drafted >= here.accepted).all()
-    for r in range(b.B):
-        tokens = here.tokens[r, : here.emitted[r]].tolist()
-        due = tokens[:-1] + [100 + r] if all_accepted[r] else tokens
-        assert whole.tokens[r].tolist() == due + [-1] * (GAMMA + 1 - len(due))
-        last = whole.log_pi[r, len(due) - 1].item()
-        assert np.isnan(last) == all_accepted[r] and whole.emitted[r] == len(due)
-        if all_accepted[r]:
-            one = [int(given[r])] if 0 <= given[r] < 300 else []
-            assert there.tokens[r].tolist() == tokens[:-1] + one + [-1] * (GAMMA + 2 - len(tokens) - len(one))
-            assert there.statuses[r] == (specagg.Status.token_out_of_range if given[r] >= 300 else specagg.Status.ok)
+    given = torch.tensor([7, 8, 9, -1, 300, 11], dtype=torch.int32)
+    here = b.here(b.q, bonus=given.numpy())
+    assert here.statuses[4] == specagg.Status.token_out_of_range and (here.origins == specagg.Origin.bonus).sum() > 1
+    agree(b.there(b.q, bonus=given), here)
+    for choice in False, "target":  # neither needs the draft's row at the bonus position
+        agree(b.there(b.q, policy="token-v3:alpha=0.3", bonus=choice), b.here(b.q, "token-v3:alpha=0.3", bonus=choice))
+    for wrong in "mean", 1, None:
+        with pytest.raises(ValueError, match="^bonus: expected True, False, .target., or a tensor .B., not"):
+            b.there(b.q, bonus=wrong)
 
 
 def test_rows_of_the_draft_by_numbers():
@@ -255,7 +268,10 @@ def test_specagg_verify_forwards(monkeypatch):
     given = dict(offsets=b.offsets, rows=("probabilities", "logits"), seed=1, positions=0)
     agree(specagg.verify(b.ids, b.q, b.p, **given), specagg.verify(b.ids, b.q.numpy(), b.p.numpy(), **given))
     assert (specagg.verify(ids, None, p).tokens != specagg.verify(ids, None, p).tokens).any()  # fresh seeds
-    for name, bad in dict(mask=np.ones(300, bool), bonus=False, penalties=specagg.Penalties([[1]] * 4)).items():
+    for choice in "target", False, [5, 6, 7, -1]:
+        agree(specagg.verify(torch.from_numpy(ids), q[:, :GAMMA], p, "ensemble", bonus=choice, **how),
+              specagg.verify(ids, q.numpy()[:, :GAMMA], p.numpy(), "ensemble", bonus=choice, **how))
+    for name, bad in dict(mask=np.ones(300, bool), penalties=specagg.Penalties([[1]] * 4)).items():
         with pytest.raises(ValueError, match=f"^{name}: "):
             specagg.verify(ids, q, p, seed=1, positions=0, **{name: bad})
     with pytest.raises(ValueError, match="^positions: a seed needs them"):

@@ -7,6 +7,8 @@ usage: page.py RESULTS.json PAGE.md
 """
 import json, pathlib, re, sys
 
+from findings.judge import distance, judge, number
+
 results = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
 CLAIMS = json.loads(pathlib.Path(__file__).with_name("claims.json").read_text())["claims"]
@@ -21,22 +23,42 @@ def show(label, value, error):
     return value + (f"±{error}" if error else "") + (f" ({label})" if label else "")
 
 
-def measured(claim, m):
-    """The numbers of a claim: each with its label, or the least and the largest if they are more than three."""
-    if not m["values"]:
+def limit(claim, test):
+    """The threshold, where neither the claim nor the meaning of the number (a difference, a ratio) says it."""
+    sign, threshold = ("<=", test["at_most"]) if "at_most" in test else (">=", test["at_least"])
+    said = {0, 1} | {float(x) * scale for x in re.findall(r"\d+(?:\.\d+)?", claim["claim"].replace(",", "")) for scale in (1, 0.01)}
+    return "" if any(abs(threshold - x) < 1e-9 for x in said) else f" ({sign} {threshold:g})"
+
+
+def measured(claim, m, test, note):
+    """The numbers of a claim: each with its label, or, if they are more than three, the one that is nearest to the
+    threshold; and how many hold before rounding, if that does not follow. Earlier runs recorded of more than six values
+    the least and the largest."""
+    values = m["values"]
+    if not values:
         return ""
+    numbers = [(label, number(v), number(e)) for label, v, e in values]
     if m["of"] <= 3:
-        shown = ", ".join(show(*v) for v in m["values"])
+        shown = ", ".join(show(*v) for v in values)
+    elif len(values) == m["of"]:
+        at = min(range(len(values)), key=lambda i: distance(test, *numbers[i][1:]))
+        shown = f"nearest {show(*values[at])}; {m['hold']}/{m['of']}"
     else:
-        number = lambda v: float(v[1].replace(",", ""))
-        low, high = min(m["values"], key=number), max(m["values"], key=number)
+        low, high = min(values, key=lambda v: number(v[1])), max(values, key=lambda v: number(v[1]))
         shown = f"{show('', *low[1:])} to {show('', *high[1:])}; {m['hold']}/{m['of']}"
-    return shown + (f"; {m['note']}" if claim.get("note") and m["note"] else "")
+    if len(values) == m["of"]:
+        outcomes = judge(test, numbers)[1]
+        if (outcomes.count("holds"), outcomes.count("fails")) != (m["hold"], m["fail"]):
+            shown += f", {m['hold']} of {m['of']} before rounding" if m["of"] <= 3 else " before rounding"
+    margin, threshold = test.get("within", 0), test.get("at_least", test.get("at_most"))
+    if any(2 * e < margin and abs(v - threshold) < margin + 0.005 for _, v, e in numbers):
+        shown += f"; margin {margin:g}"
+    return shown + limit(claim, test) + (f"; {m['note']}" if note and m["note"] else "")
 
 
-def verdict(claim, m):
+def verdict(claim, m, said=""):
     reasons = [claim["perhaps"]] if m["verdict"] == "no" and "perhaps" in claim else []
-    if "fault" in claim:
+    if claim.get("fault", said) not in said:
         reasons.append(f"*fault*: {claim['fault']}")
     word = f"[**{m['verdict']}**]({link}/{claim['plot']}.svg)" if "plot" in claim else f"**{m['verdict']}**"
     return word + (f": {'; '.join(reasons)}" if reasons else "")
@@ -45,11 +67,12 @@ def verdict(claim, m):
 def both(claim):
     """A claim's number and verdict with the bundled models, and in one cell those with models that read."""
     own, other = judged.get(claim["id"]), real.get(claim["id"])
-    cells = [f"{claim['number']}: {measured(claim, own)}", verdict(claim, own)] if own else ["", ""]
+    cells = [f"{claim['number']}: {measured(claim, own, claim['test'], claim.get('note'))}", verdict(claim, own)] if own else ["", ""]
     if other:
         column = claim.get("real", claim)  # a claim may be of models that read alone
-        number = column.get("number", claim["number"] if not own else "")
-        cells.append(f"{number + ': ' if number else ''}{measured(column, other)}: {verdict(column, other)}")
+        what = column.get("number", claim["number"] if not own else "")
+        numbers = measured(claim, other, column.get("test", claim["test"]), column.get("note"))
+        cells.append(f"{what + ': ' if what else ''}{numbers}: {verdict(column, other, cells[-1])}")
     return cells
 
 
@@ -68,23 +91,22 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
     ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position. "
      "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)." + (
          " Models that read: *head*, SmolLM2's draft head for SmolLM2 (135 M); *up*, SmolLM2 for Gemma 3 (270 M) through the map of their "
-         "vocabularies; *down*, Gemma for SmolLM2. Texts: manual pages, a handbook, a dictionary; *answers*: capitals of countries, codes of "
-         "currencies; all from Debian's packages (`research/experiments/real/texts.py` has names and licences)." if "cascade-over-target" in real else "")),
+         "vocabularies; *down*, Gemma for SmolLM2. Texts: Debian's packages (`research/experiments/real/texts.py`); *answers*: capitals of "
+         "countries, codes of currencies." if "cascade-over-target" in real else "")),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
      "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
      "its bonus token costs one more call of the first model. T: temperature." + (
-         " Models that read: SmolLM2 under two and three system prompts are experts of one size; its head is the small model, and with the tokens "
-         "that it lacks as likely as its least likely one the amateur of contrastive decoding." if "we-speed" in real else "")),
+         " Models that read: SmolLM2 under two and three system prompts are experts of one size; its head is the small model, and the amateur of "
+         "contrastive decoding (a token that it lacks gets the probability of its least likely one)." if "we-speed" in real else "")),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
      "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."
      + (" *CRCG* and *DRCG*: passages of one site and of both, in one context; *DRDG/SW*: the sites' texts, mixed once." if "dragon-dealt" in {**judged, **real} else "")
      + (" Model that reads: SmolLM2 on both sites, with books (the device) and the manual of C (the cloud) from Debian." if "dragon-dealt" in real else "")),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, a tenth of it a draft step, the "
-     "acceptance rates of the bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
-     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "") + (
-         " *Models that read*: SmolLM2 at the server, the bundled target model on the device, two processes and a slow link, whose delay and rate are "
-         "the paper's in proportion to the target's step." if "dssd-1.5" in real else "")),
+     "acceptance rates of the bundled models. The protocols are compared on rounds of one text." + (f" DSSD is slower than DSD if the link down has less than {slower} of the rate up." if slower else "") + (
+         " *Models that read*: SmolLM2 at the server, the bundled target on the device, and a link whose delay and rate are the paper's in proportion to "
+         "the target's step." if "dssd-1.5" in real else "")),
     ("other paper", "Other papers", ""), ("library", "This library's own statements", ""), ("here", "Suggested by these experiments", "")]
 of_group = {name: [c for c in CLAIMS if (c["id"] in judged or c["id"] in real) and (c["source"] if c["by"] == "paper" else c["by"]) == name]
             for name, *_ in GROUPS}
@@ -95,20 +117,21 @@ findings = [c for c in papers if not c.get("theorem")]
 add("# Experiments: what the papers claim, and what these models do\n")
 if results["quick"]:
     add("**A quick run: the numbers show that everything works, and no more.**\n")
-add(f"Of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail, {counts(findings)}. {len(theorems)} more are theorems or "
-    "arithmetic; for them the run only checks the code.\n")
+add("Thresholds are older than the runs (`git log -p`), but earlier runs of most parts were known. The models are tiny: `draft` (0.36 M "
+    "parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of "
+    "the two. They show how a policy behaves, not what it gains on a large model.\n")
+add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
+    "theorems or arithmetic; for them the run only checks the code.\n")
 if of_real := [c for c in findings if c["id"] in real]:
     decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
-    add(f"With models that read, {len(of_real)} of them were measured: {counts(of_real, real)}. "
-        f"{sum(not decided(c) for c in findings)} of all {len(findings)} are decided by neither.\n")
-add("The models are tiny: `draft` (0.36 M parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and "
-    "`bible` are `target`, trained further on one of the two. They show how a policy behaves, not what it gains on a large "
-    "model.\n")
+    add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
+        f"Of all {len(findings)} claims {sum(not decided(c) for c in findings)} are decided by neither.\n")
 add("## How to read it\n")
-add("* **Verdicts.** A value holds if it meets the threshold by two standard errors (±), and fails if it misses it by as much (for a speed: by "
-    "at least 0.03). The threshold is the claim's number, else 0 for a difference and 1 for a ratio; `claims.json` has it where the claim says "
-    "*hardly* or *little*. *16/20*: 16 of 20 values hold. *In part*: some fail, some do not. *Undecided*: none fails, some are within the error. "
-    "After *no* stands a likely reason; *fault*: the measure is not quite the paper's. A verdict links to its plot.")
+add("* **±** is one standard error. A value holds if it meets the threshold by two of them, and fails if it misses it by two; for a speed by at "
+    "least the margin of 0.03. The threshold is the claim's number, or the one in brackets, or 0 for a difference and 1 for a ratio.")
+add("* **Verdicts.** *16/20*: 16 of 20 values hold; *nearest*: the one whose distance from the threshold is the least in units of its error. *In "
+    "part*: some fail, some do not. *Undecided*: none fails, some are within the error. After *no* stands a likely reason; *fault*: the measure is "
+    "not quite the paper's. A verdict links to its plot.")
 add(f"* **Accuracy** (the probability that a sampled token is right), **cross-entropy, acceptance** are exact averages over {results['positions']:,} "
     "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
     "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
@@ -136,20 +159,16 @@ for name, heading, words in GROUPS:
 add("### Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
-numbered = lambda c: re.search("Lemma|Theorem|Corollary|Eq", c["section"])  # docs/papers.md says what it is
 add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](papers.md))." + "".join(
-    f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']])}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
+    f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
     (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
-for name, *_ in GROUPS:
-    if own := [c for c in of_group[name] if c.get("theorem") and c not in unmet]:
-        add(f"* {name}: " + "; ".join(f"[{c['section'] if numbered(c) else c['claim']}]({link}/{c['plot']}.svg)" for c in own) + ".")
-add("")
+add("Plots: " + ", ".join(f"[{plot}]({link}/{plot}.svg)" for plot in dict.fromkeys(c["plot"] for c in theorems if c not in unmet)) + ".\n")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
 
 add("## Which policy for which purpose\n")
 add("At half of the rejections of lossless decoding, each policy minus the static ensemble with as many rejections (draft-target, "
-    f"temperature 1). Errors are at most {max(float(r[2]) for r in results['rules']):.3f} nats and "
+    f"temperature 1). Standard errors are at most {max(float(r[2]) for r in results['rules']):.3f} nats and "
     f"{max(float(r[4]) for r in results['rules']):.4f}.\n")
 add("| policy | cross-entropy, nats (less is better) | accuracy (more is better) | use it for |\n| --- | ---: | ---: | --- |")
 best = results["best"]
@@ -162,16 +181,16 @@ for rule, ce, _, accuracy, *_ in results["rules"]:
     if rule in USE:
         add(f"| `{rule}` | {ce} | {accuracy} | {USE[rule]} |".replace("|  |", "| |"))
 low, high = results["greedy"]
-add(f"\nAt temperature 0 accuracies are alike: {low[0]} (`{low[1]}`) to {high[0]} (`{high[1]}`). For two experts of one size take `ensemble` with CoS and gamma 1.\n")
+add(f"\nAt temperature 0 accuracies are {low[0]} (`{low[1]}`) to {high[0]} (`{high[1]}`). For two experts of one size take `ensemble` with CoS and gamma 1.\n")
 add(f"![accuracy against rejection]({link}/cascades-accuracy.svg)\n")
 
-add("## Speed-ups beside their predictions\n")
+add("## Speed-ups compared with their predictions\n")
 add("Scoring n tokens in one call costs, in steps of the target model: " + ", ".join(f"{n}: {v}" for n, v in results["scoring"]) +
     f". A step of the draft model costs {results['draft_step']}. *Predicted*: E / (c gamma + v) with these costs. *Free scoring*: scoring costs "
-    "one step, as on an accelerator.\n")
+    "one step, as on an accelerator. Below 1 drafting loses.\n")
 SHOWN = ("lossless", "opt:alpha=0.2")
 off = sorted(int(r[4].replace("%", "")) for r in results["speculative"])
-add(f"All {len(off)} settings with gamma 3 are {off[0]:+d} to {off[-1]:+d} % off the prediction: " + "; ".join(
+add(f"With gamma 3 the speed over the target model's alone is {off[0]:+d} to {off[-1]:+d} % off the prediction in {len(off)} settings: " + "; ".join(
     f"`{policy}` {speedup} (predicted {predicted}, free scoring {free})"
     for policy, _, speedup, predicted, _, free in results["speculative"] if policy in SHOWN) + ".\n")
 
@@ -180,7 +199,6 @@ add("## How to run\n")
 add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}); with "
     "`MODELS=real` it takes 90 and measures the models that read. "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
-    "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured. Thresholds are older than the runs "
-    "(`git log -p`), but earlier runs of most parts were known.")
+    "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured.")
 page.parent.mkdir(parents=True, exist_ok=True)
 page.write_text("\n".join(text))

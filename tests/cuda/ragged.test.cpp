@@ -290,19 +290,11 @@ verdict verify_here(const ragged_example<S, Draft, Id>& e, std::size_t r, const 
   return by.verify(drafted, q_rows, p_rows, policy, chooser, out, std::span<double>(scratch));
 }
 
-// The same where the bonus tokens are given.
-template <class Example, class Policy, class Verifier>
-verdict with_given_bonus(const Example& e, std::size_t r, const Policy& policy,
-                         const Verifier& verifier, draft drafted, std::span<emission> out) {
-  drafted.bonus = false;
-  verdict v = verify_here(e, r, policy, verifier, drafted, out);
-  std::size_t padded = 0;
-  while (padded < e.size(r) && e.tokens[e.first(r) + padded] != -1) ++padded;
-  const bool whole = v.accepted == padded, on = v.ended == no_token;
-  if (v.why != status::ok || !whole || !on || e.bonus[r] < 0) return v;
-  if (e.bonus[r] >= std::int64_t(e.V)) v.why = status::token_out_of_range;
-  else out[v.emitted++] = {token_id(e.bonus[r]), origin::bonus, status::ok, NAN, NAN};
-  return v;
+// The bonus token that request r is given.
+template <class Example>
+bonus_choice given_to(const Example& e, std::size_t r) {
+  const std::int64_t x = e.bonus[r];
+  return bonus_choice::given(x >= std::int64_t(e.V) ? -2 : token_id(std::max<std::int64_t>(x, -1)));
 }
 
 // What the device has written, on the CPU.
@@ -357,6 +349,8 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
   b.end_of_text = random.below(2) ? end : no_token;
   const bool given = random.below(3) == 0;
   if (given) b.bonus = there.bonus.data();
+  else if (const std::size_t other = random.below(4); other < 2)
+    b.bonus_from = other == 0 ? bonus_choice(false) : bonus_choice::target();
   const auto run = [&](const auto& batch) {
     const std::size_t bytes = device::verify_storage(batch);
     const on_device storage(std::vector<double>(bytes / 8));
@@ -381,9 +375,10 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
                  << e.size(r) << ", temperature " << e.temperature[r] << ", masked " << e.masked);
     std::vector<emission> out(e.most + 1);
     std::vector<draft_acceptance> o(want ? e.most : 0);
-    const draft drafted{.end_of_text = b.end_of_text, .acceptances = o};
-    const verdict v = given ? with_given_bonus(e, r, policy, verifier, drafted, out)
-                            : verify_here(e, r, policy, verifier, drafted, out);
+    const draft drafted{.end_of_text = b.end_of_text,
+                        .bonus = given ? given_to(e, r) : b.bonus_from,
+                        .acceptances = o};
+    const verdict v = verify_here(e, r, policy, verifier, drafted, out);
     seen.given += given && v.emitted > 0 && out[v.emitted - 1].from == origin::bonus;
     got.check(r, v, out, o, seen);
   }

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The claims of the experiments: claims.json is complete, every claim is measured and has its part and its plot;
-report.py's judge() says what claims.json promises; and the recorded verdicts are judge()'s (measured_pages.py looks at the
-page).
+judge() says what claims.json promises; the recorded verdicts are judge()'s; and numbers are recorded with the digits that
+show why (measured_pages.py and scripts/check-docs look at the page).
 
 usage: claims.py
 """
-import ast, decimal, json, pathlib, re
+import ast, decimal, json, pathlib, re, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "research" / "experiments"
+sys.path.insert(0, str(HERE))
+from findings.judge import distance, judge, number, outcome, printed
 report = "\n".join(path.read_text() for path in [HERE / "report.py", *sorted((HERE / "findings").glob("*.py"))])
 claims = json.loads((HERE / "claims.json").read_text())["claims"]
 parts = {name for file in HERE.glob("**/*.cpp") for name in re.findall(r'^    \{"([a-z-]+)", (?:true|false)', file.read_text(), re.M)}
@@ -40,9 +42,6 @@ for c in claims:
     assert "real" not in c or report.count(f'"{c["id"]}"') > 1 or f'"{c["id"]}"' in for_both, \
         f"{c['id']} is not measured with models that read"
 
-judge = next(f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == "judge")
-space = {}
-exec(compile(ast.Module([judge], []), "report.py", "exec"), space)
 for due, test, values in (
         ("yes", {"at_least": 0}, [(1, 0.4)]), ("undecided", {"at_least": 0}, [(1, 0.6)]), ("no", {"at_least": 0}, [(-1, 0.4)]),
         ("undecided", {"at_least": 0}, [(-1, 0.6)]), ("yes", {"at_most": 2}, [(1, 0.4)]), ("no", {"at_most": 0.1}, [(1, 0.4)]),
@@ -55,7 +54,7 @@ for due, test, values in (
         ("no", {"at_least": 0, "of": "most"}, [(1, 0), (-1, 0)]),
         ("undecided", {"at_least": 0, "of": "most"}, [(1, 0), (0, 1), (0, 1)]),
         ("yes", {"at_least": 0, "of": "any"}, [(-1, 0), (1, 0)]), ("no", {"at_least": 0, "of": "any"}, [(-1, 0), (-1, 0)])):
-    found = space["judge"](test, [("", v, e) for v, e in values])[0]
+    found = judge(test, [("", v, e) for v, e in values])[0]
     assert found == due, f"{test} of {values}: {found}, due {due}"
 
 # --- the recorded verdicts -----------------------------------------------------------------------------------------
@@ -67,20 +66,19 @@ for c, test, r in [(c, c["test"], recorded[c["id"]]) for c in claims if c["id"] 
         (c, c.get("real", c).get("test", c["test"]), real[c["id"]]) for c in claims if c["id"] in real]:
     of, holds, fails = r["of"], r["hold"], r["fail"]
     counted = [("", sign, 0) for sign in [1] * holds + [-1] * fails] + [("", 0, 1)] * (of - holds - fails)
-    due = space["judge"]({"at_least": 0, "of": test.get("of", "each")}, counted)[0]
+    due = judge({"at_least": 0, "of": test.get("of", "each")}, counted)[0]
     assert r["verdict"] == due, f"{c['id']}: {holds} of {of} hold and {fails} fail: {due}, recorded {r['verdict']}"
     if len(r["values"]) == of:  # all of them; they are rounded
-        number = lambda x: float(x.replace(",", "") or 0)
         half = lambda x: 0.5 * 10.0 ** decimal.Decimal(x.replace(",", "")).as_tuple().exponent
         rounded = lambda v, e, dv, de: (number(v) + dv * half(v), max(0, number(e) + de * half(e)) if e else 0)
-        possible = {space["judge"](test, [("", *rounded(v, e, dv, de)) for _, v, e in r["values"]])[0]
+        possible = {judge(test, [("", *rounded(v, e, dv, de)) for _, v, e in r["values"]])[0]
                     for dv in (-1, 0, 1) for de in (-1, 0, 1)}
         assert r["verdict"] in possible, f"{c['id']}: recorded {r['verdict']}, its values say {possible}"
 
 # --- the headline counts what could fail, and no check of the code -------------------------------------------------
 page = (ROOT / "docs" / "experiments.md").read_text()
 COUNTS = r"\*\*(\d+) hold\*\*, (\d+) hold in part, (\d+) do not hold, and (\d+) are undecided"
-for begin, of in ((r"Of (\d+) claims of four papers that could fail, ", recorded), (r"With models that read, (\d+) of them were measured: ", real)):
+for begin, of in ((r"of (\d+) claims of four papers that could fail ", recorded), (r"With models that read, of (\d+) claims \([^)]*\) ", real)):
     own = [c for c in claims if c["by"] == "paper" and c["id"] in of and not c.get("theorem")]
     if own or of is recorded:
         head = [int(x) for x in re.search(begin + COUNTS, page).groups()]
@@ -91,6 +89,17 @@ assert CHECKS == {c["id"] for c in claims if c.get("theorem")}, "a check of the 
 for c in claims:
     if c.get("theorem"):
         assert f"| {c['claim']} (" not in page, f"{c['id']} is a theorem and stands in a table of findings"
+
+# --- a verdict's numbers show why (scripts/check-docs looks at the page) --------------------------------------------
+for test, values, form, due in (({"at_least": 1, "within": 0.03}, [("", 1.031, 0.01), ("", 1.0296, 0.004)], "{:.2f}", ["1.031", "1.030"]),
+                                ({"at_most": 1.15}, [("", 1.153, 0)], "{:.2f}", ["1.153"]),
+                                ({"at_least": 0}, [("", 3e-5, 4e-5)], "{:+.3f}", ["+0.0000"])):
+    shown = printed(test, values, form)
+    assert all(outcome(test, v, e) == outcome(test, number(a), number(b)) for (_, v, e), (_, a, b) in zip(values, shown)), shown
+
+assert min([(0.3, 0.01), (0.05, 0.03), (-0.04, 0.01), (0.02, 0)], key=lambda v: distance({"at_least": 0}, *v)) == (0.05, 0.03)
+assert min([(1.4, 0.01), (1.05, 0.02), (1.02, 0.01)], key=lambda v: distance({"at_least": 1, "within": 0.03}, *v)) == (1.02, 0.01)
+assert min([(0.3, 0), (-0.1, 0)], key=lambda v: distance({"at_most": 0}, *v)) == (-0.1, 0)
 
 # --- numbers that stand in two places ------------------------------------------------------------------------------
 value = lambda id: float(recorded[id]["values"][0][1])

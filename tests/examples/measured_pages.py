@@ -5,7 +5,7 @@ date of one run.
 
 usage: measured_pages.py
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import json, pathlib, re, runpy, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = {"experiments": "research/experiments/page.py", "two-sites-measured": "benchmarks/two_sites_page.py",
@@ -20,7 +20,7 @@ for name, writer in PAGES.items():
         assert again.read_text() == page.read_text(), f"docs/{name}.md is not what its script writes: {writer} {results} {page}"
     recorded[name] = json.loads(results.read_text())
     dates = set(re.findall(r"\b20\d\d-\d\d-\d\d\b", page.read_text()))
-    labelled = set(re.findall(r"20\d\d-\d\d-\d\d", str(recorded[name].get("tokens", {}).get("machine"))))  # a table of another run says so
+    labelled = set(re.findall(r"20\d\d-\d\d-\d\d", str(recorded[name].get("tokens"))))  # a table of another run says so
     assert len(dates - labelled) == 1, f"docs/{name}.md is of several runs: {sorted(dates)}"
 
 # README's table of the step has times of docs/performance.md.
@@ -54,4 +54,12 @@ assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min
 # What a page says of a default, the command line has.
 default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/site_ends.hpp").read_text())[1]
 assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
-print(f"{len(PAGES)} pages")
+
+# The table of engines' samplers is that of the recorded audits, and each program that shows a fault is one, of 30 lines.
+audits, page = runpy.run_path(str(ROOT / "tools/audits/run")), (ROOT / "docs/audits.md").read_text()
+table = audits["table"](json.loads((ROOT / "docs/audits/results.json").read_text()))
+assert audits["BEGIN"] + table + audits["END"] in page, "docs/audits.md is not what tools/audits/run --docs writes"
+for program in re.findall(r"^```py\n(.*?)^```", page, re.M | re.S):
+    compile(program, "docs/audits.md", "exec")
+    assert program.count("\n") <= 30, f"docs/audits.md: a program of more than 30 lines: {program[:60]}"
+print(f"{len(PAGES) + 1} pages")

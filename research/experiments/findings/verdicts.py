@@ -2,6 +2,7 @@
 """claims.json says what is claimed and when it holds; here a measure becomes a verdict."""
 import json, math, pathlib
 
+from findings.judge import judge, printed
 from findings.parts import have, quick, timed_parts, timing_errors
 
 with open(pathlib.Path(__file__).resolve().parent.parent / "claims.json") as file:
@@ -9,25 +10,6 @@ with open(pathlib.Path(__file__).resolve().parent.parent / "claims.json") as fil
 judged = {}  # id -> verdict, values as the page shows them, how many hold and fail, what else was measured
 real = {}    # the same with models that read
 now = {}     # what else the page shows
-
-
-def judge(test, values):
-    """The verdict of a claim: see claims.json. values: (label, value, standard error)."""
-    def outcome(v, e):
-        e = max(test.get("within", 0), 2 * e)
-        over = (lambda: v - e >= test["at_least"], lambda: v + e < test["at_least"]) if "at_least" in test else \
-               (lambda: v + e <= test["at_most"], lambda: v - e > test["at_most"])
-        return "holds" if over[0]() else "fails" if over[1]() else "open"
-    all = [outcome(v, e) for _, v, e in values]
-    holds, fails, n = all.count("holds"), all.count("fails"), len(all)
-    of = test.get("of", "each")
-    if of == "most":
-        verdict = "yes" if 2 * holds > n else "no" if 2 * fails >= n else "undecided"
-    elif of == "any":
-        verdict = "yes" if holds else "no" if fails == n else "undecided"
-    else:
-        verdict = "yes" if holds == n else "no" if fails == n else "in part" if fails else "undecided"
-    return verdict, all
 
 
 def found(part, test, f, form, note):
@@ -46,9 +28,8 @@ def found(part, test, f, form, note):
             raise
         return {"verdict": "not in a quick run", "values": [], "of": 0, "hold": 0, "fail": 0, "note": ""}
     verdict, outcomes = judge(test, values)
-    shown = values if len(values) <= 6 else [min(values, key=lambda v: v[1]), max(values, key=lambda v: v[1])]
-    return {"verdict": verdict, "values": [[label, form.format(v), form.replace("+", "").format(e) if e else ""] for label, v, e in shown],
-            "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note() if callable(note) else note}
+    return {"verdict": verdict, "values": printed(test, values, form), "of": len(values), "hold": outcomes.count("holds"),
+            "fail": outcomes.count("fails"), "note": note() if callable(note) else note}
 
 
 def measure(id, f, form="{:.2f}", note=""):

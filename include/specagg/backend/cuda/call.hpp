@@ -18,11 +18,11 @@ struct array {
   std::int64_t element_bytes;
 };
 
-// What filtered_batch and ragged_outcome say, member by member. Numbers that are no sizes are 0 or
-// 1.
+// What filtered_batch and ragged_outcome say, member by member. draft_bonus: 0 or 1. bonus_from: 0
+// none, 1 pi, 2 the target's row.
 struct ragged {
   std::int64_t requests, vocabulary, most, drafted;
-  std::int64_t target_stride, draft_stride, draft_bonus;
+  std::int64_t target_stride, draft_stride, draft_bonus, bonus_from;
   const void *target, *draft;
   array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
   array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus, draft_row_numbers;
@@ -77,6 +77,7 @@ auto batch_of(const ragged_call& c) {
   b.target_mask = static_cast<const std::uint32_t*>(c.target_mask);
   b.draft_mask = static_cast<const std::uint32_t*>(c.draft_mask);
   b.end_of_text = std::span<const token_id>(c.end_of_text, std::size_t(c.end_count));
+  b.bonus_from = c.bonus_from == 2 ? bonus_choice::target() : bonus_choice(c.bonus_from == 1);
   b.bonus = integers_of(c.bonus);
   b.draft_row_numbers = integers_of(c.draft_row_numbers);
   if constexpr (Filtered) {

@@ -87,11 +87,11 @@ struct ragged_batch {
   // one_hot draft has a mask for each token.
   const std::uint32_t *target_mask = nullptr, *draft_mask = nullptr;
   end_tokens end_of_text = {};  // if there are several: in device memory
-  // [B] the token after a draft whose tokens are all accepted, unless it ends the text; below 0: no
-  // token; of the vocabulary or beyond: token_out_of_range. Its log-probabilities are NaN: nobody
-  // reads the rows that it was drawn from. After a draft that ended early at a token outside the
-  // support there is none, and the status says why. Or null [drawn here]
-  integers bonus = {};
+  // The token after a draft whose tokens are all accepted (draft::bonus): drawn from pi, none, or
+  // from the target's row; or given [B]: below 0: none; of the vocabulary or beyond:
+  // token_out_of_range.
+  bonus_choice bonus_from = true;
+  integers bonus = {};  // or null [as bonus_from says]
 };
 // Filters of rows of logits, as sampling's (rows/process.hpp), each [B] or null [off]. Values out
 // of range: invalid_parameter.
@@ -146,6 +146,13 @@ template <class S, class Draft>
 __device__ row_range draft_range(const ragged<S, Draft>& b, std::size_t r) {
   return b.draft_bonus ? target_range(b, r) : tokens_of(b, r);
 }
+template <class S, class Draft>
+__device__ bonus_choice bonus_of(const ragged<S, Draft>& b, std::size_t r) {
+  if (!b.bonus) return b.bonus_from;
+  const std::int64_t x = b.bonus[r];
+  const bool known = x < std::int64_t(b.vocabulary);
+  return bonus_choice::given(!known ? no_token - 1 : x < 0 ? no_token : token_id(x));
+}
 // One more than `most` are too many for the verifier, which says so.
 template <class S, class Draft>
 __device__ draft drafted_of(const ragged<S, Draft>& b, std::size_t r, token_id* ids) {
@@ -156,7 +163,7 @@ __device__ draft drafted_of(const ragged<S, Draft>& b, std::size_t r, token_id* 
     constexpr token_id largest = std::numeric_limits<token_id>::max();
     ids[j] = x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
   }
-  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text, !b.bonus};
+  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text, bonus_of(b, r)};
 }
 template <class S, class Draft>
 __device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool of_draft) {

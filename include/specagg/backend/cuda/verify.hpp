@@ -129,9 +129,11 @@ struct rows_of_drafts {
     token_id ids[most_drafted + 1];
     const draft drafted = drafted_of(b, r, ids);
     const std::size_t g = drafted.size();
-    const bool bonus = drafted.bonus_follows(g), is_draft = j < draft_rows;
+    const bool bonus = drafted.bonus_follows(g) && !drafted.bonus.is_given();
+    const bool is_draft = j < draft_rows;
     const std::size_t n = is_draft ? j : j - draft_rows;
-    const bool due = n < g + (bonus && (!is_draft || bonus_reads_draft));
+    const bool due =
+        n < g + (bonus && (!is_draft || (bonus_reads_draft && !drafted.bonus.is_target())));
     if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return;
     const double temperature = temperature_of(b, r, is_draft);
     using of_draft = decltype(draft_row<Whole>(b, r, n));
@@ -227,22 +229,6 @@ __device__ inline void write(const outcome& out, std::size_t r, std::size_t most
     out.acceptances[r * most + i] = f.acceptances[i];
 }
 
-// Emits the bonus token that a batch gives (backend/cuda/ragged.hpp), if it does.
-template <class Batch>
-__device__ void add_given_bonus(const Batch& b, std::size_t r, const draft& drafted, verdict& v,
-                                emission* emissions) {
-  if constexpr (requires { b.bonus[r]; }) {
-    if (!b.bonus || v.why != status::ok || v.accepted < drafted.size() ||
-        drafted.ends_text(v.accepted))
-      return;
-    const std::int64_t given = b.bonus[r];
-    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    if (given >= std::int64_t(b.vocabulary)) v.why = status::token_out_of_range;
-    else if (given >= 0)
-      emissions[v.emitted++] = {token_id(given), origin::bonus, status::ok, unknown, unknown};
-  }
-}
-
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
@@ -277,9 +263,9 @@ __global__ void __launch_bounds__(threads, 2)
   token_id ids[most_drafted + 1];
   draft drafted = drafted_of(b, r, ids);
   drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
-  verdict v = by.verify(drafted, q_rows, p_rows, policies[r], chooser,
-                        std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
-  add_given_bonus(b, r, drafted, v, emissions);
+  const verdict v =
+      by.verify(drafted, q_rows, p_rows, policies[r], chooser,
+                std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
   if (together.leads()) write(out, r, b.most, verified{v, emissions, acceptances});
 }
 

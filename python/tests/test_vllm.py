@@ -1,0 +1,700 @@
+# SPDX-License-Identifier: Apache-2.0
+"""specagg.vllm without vLLM: its functions have the parameters of those that they replace (vllm_facts.json), and decide as
+they should with objects that have the recorded names alone. tools/engines/check-vllm runs the engine itself."""
+
+import copy
+import inspect
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="specagg.vllm needs torch")
+
+import emulated  # noqa: E402
+import specagg  # noqa: E402
+import vllm_facts  # noqa: E402
+from specagg import cuda  # noqa: E402
+from specagg import vllm as plug_in  # noqa: E402
+
+FACTS = json.loads(pathlib.Path(__file__).with_name("vllm_facts.json").read_text())
+V1, V2 = vllm_facts.V1, vllm_facts.V2
+REPLACED = {
+    "sampling_params:SamplingParams._verify_extra_args": plug_in._verify_extra_args,
+    f"{V1}:RejectionSampler.forward": plug_in.forward,
+    "v1/worker/gpu_model_runner:GPUModelRunner._sample": plug_in.sample,
+    "v1/spec_decode/llm_base_proposer:compute_probs_and_sample_next_token": plug_in.draw_draft,
+    "v1/worker/gpu/model_states/interface:ModelState.custom_sampler": plug_in.custom_sampler,
+    f"{V2}:RejectionSampler._verify": plug_in.verify_v2,
+    f"{V2}:RejectionSampler._get_logprobs_tensors": plug_in.logprobs_v2,
+    "v1/worker/gpu/sample/sampler:Sampler._sample_random": plug_in.sample_v2,
+}
+LOSSLESS, TOKEN_V3 = plug_in.setting("lossless", "test"), plug_in.setting("token_v3:alpha=0.3", "test")
+V = 5
+
+
+def differences(facts):
+    """What of the recorded version the plug-in does not fit."""
+    out = [] if facts["version"] in plug_in.VERSIONS else [f"version {facts['version']}"]
+    for place, function in REPLACED.items():
+        ours = [one.name + "=" * (one.default is not one.empty) for one in inspect.signature(function).parameters.values()
+                if one.kind is not one.KEYWORD_ONLY]
+        if ours != facts["functions"][place]:
+            out.append(f"{place}: {ours}")
+    for place, names in vllm_facts.FIELDS.items():
+        out += [f"{place} has no {name}" for name in names.split() if name not in facts["fields"][place]]
+    return out
+
+
+def test_fits_the_recorded_version():
+    assert differences(FACTS) == []
+
+
+def test_finds_a_planted_change():
+    for place in REPLACED:
+        planted = copy.deepcopy(FACTS)
+        planted["functions"][place].append("more")
+        assert len(differences(planted)) == 1
+    for place, names in vllm_facts.FIELDS.items():
+        planted = copy.deepcopy(FACTS)
+        planted["fields"][place].remove(names.split()[-1])
+        assert len(differences(planted)) == 1
+    assert differences({**FACTS, "version": "0.0.1"}) == ["version 0.0.1"]
+
+
+def test_records_names_of_source_text(tmp_path):
+    text = "class A:\n    x: int\n    def f(self, a, b=1):\n        self.y = a\n    @property\n    def z(self): pass\n"
+    tree = vllm_facts.ast.parse(text)
+    assert set(vllm_facts._fields(vllm_facts._named(tree, ["A"]))) == {"x", "y", "z"}
+    assert [one.arg for one in vllm_facts._named(tree, ["A", "f"]).args.args] == ["self", "a", "b"]
+
+
+# ---- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def test_settings():
+    assert plug_in.setting("lossless", "x").policy.name == "lossless" and LOSSLESS.verifier == "token"
+    both = plug_in.setting("token_v3:alpha=0.2,verifier=block", "x")
+    assert both.policy.values == [0.2] and both.verifier == "block"
+    assert plug_in.setting("lossless,verifier=match", "x").verifier == "match"
+    assert plug_in.setting("lossless", "x") is plug_in.setting("lossless", "y")  # so equal settings are verified together
+
+
+@pytest.mark.parametrize("text, says", [
+    ("tokenv3", 'X: "tokenv3": policy: there is no "tokenv3"'), ("token_v3:alpha=x", "alpha: 'x' is not a number"),
+    ("lossless,verifier=tree", "verifier: there is no 'tree'; there are token, block, match"),
+    ("lossless,verifier=coupled", "verifier: there is no 'coupled'"),
+    ("lossless,verifier=token,verifier=block", "verifier: given twice"), ("", 'X: "": policy: there is no ""'),
+    ("lossless,alpha=1", "policy: there is no")])
+def test_wrong_settings(text, says):
+    with pytest.raises(ValueError) as e:
+        plug_in.setting(text, "X")
+    assert says in str(e.value)
+    with pytest.raises(TypeError, match="X: expected a text as .*, not dict"):
+        plug_in.setting({}, "X")
+
+
+def test_a_request_is_told_what_is_wrong():
+    calls = []
+    made = types.SimpleNamespace(extra_args={"specagg": "nothing", "other": 1})
+    with pytest.raises(ValueError, match=r'extra_args\["specagg"\]: "nothing": policy: there is no'):
+        plug_in._verify_extra_args(made, own=calls.append)
+    for fine in (None, {}, {"other": 1}, {"specagg": "lossless"}):
+        plug_in._verify_extra_args(types.SimpleNamespace(extra_args=fine), own=calls.append)
+    assert len(calls) == 5
+
+
+# ---- where it is put in ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """Modules with what the plug-in replaces, of the recorded names."""
+    def module(name, **what):
+        made = types.ModuleType(name)
+        vars(made).update(what)
+        monkeypatch.setitem(sys.modules, name, made)
+        return made
+
+    packages = ("vllm.v1 vllm.v1.sample vllm.v1.sample.ops vllm.v1.spec_decode vllm.v1.worker vllm.v1.worker.gpu "
+                "vllm.v1.worker.gpu.model_states vllm.v1.worker.gpu.spec_decode").split()
+    for name in packages:
+        module(name)
+    drafting = module("vllm.v1.spec_decode.llm_base_proposer", compute_probs_and_sample_next_token=lambda logits: None)
+    sys.modules["vllm.v1.spec_decode"].llm_base_proposer = drafting
+    classes = types.SimpleNamespace(
+        SamplingParams=type("SamplingParams", (), {"_verify_extra_args": lambda self: None}),
+        RejectionSampler=type("RejectionSampler", (), {"forward": lambda self: None}),
+        ModelState=type("ModelState", (), {"custom_sampler": lambda self, sampler: None}),
+        GPUModelRunner=type("GPUModelRunner", (), {"_sample": lambda self: None}))
+    module("vllm.sampling_params", SamplingParams=classes.SamplingParams)
+    module("vllm.v1.sample.rejection_sampler", RejectionSampler=classes.RejectionSampler)
+    module("vllm.v1.worker.gpu.model_states.interface", ModelState=classes.ModelState)
+    module("vllm.v1.worker.gpu_model_runner", GPUModelRunner=classes.GPUModelRunner)
+    module("vllm.v1.outputs", SamplerOutput=lambda **values: made("v1/outputs:SamplerOutput", **values))
+    module("vllm.v1.sample.ops.topk_topp_sampler", apply_top_k_top_p=called(
+        "v1/sample/ops/topk_topp_sampler:apply_top_k_top_p", filtered))
+    module("vllm.v1.spec_decode.metadata", SpecDecodeMetadata=types.SimpleNamespace(make_dummy=metadata_of))
+    module("vllm.v1.worker.gpu.spec_decode.rejection_sampler", RejectionSampler=RejectionSamplerV2)
+    classes.root = module("vllm", __version__="0.32.0")
+    classes.drafting = drafting
+    return classes
+
+
+def functions(vllm):
+    return [vllm.SamplingParams._verify_extra_args, vllm.RejectionSampler.forward, vllm.GPUModelRunner._sample,
+            vllm.ModelState.custom_sampler, vllm.drafting.compute_probs_and_sample_next_token]
+
+
+def test_does_nothing_until_asked(vllm, monkeypatch):
+    monkeypatch.delenv("SPECAGG_VLLM", raising=False)
+    before = functions(vllm)
+    plug_in.register()
+    assert functions(vllm) == before
+
+
+def test_replaces_once(vllm, monkeypatch):
+    monkeypatch.setenv("SPECAGG_VLLM", "lossless")
+    vllm.root.__version__ = "0.32.0+cpu"
+    before = functions(vllm)
+    plug_in.register()
+    once = functions(vllm)
+    assert all(a is not b for a, b in zip(before, once))
+    plug_in.register()
+    assert functions(vllm) == once
+
+
+def test_another_version_keeps_its_own(vllm, monkeypatch, caplog):
+    monkeypatch.setenv("SPECAGG_VLLM", "lossless")
+    vllm.root.__version__, before = "0.99.0", functions(vllm)
+    with caplog.at_level(logging.WARNING):
+        plug_in.register()
+    assert functions(vllm) == before and len(caplog.records) == 1
+    assert "SPECAGG_VLLM=lossless is not followed" in caplog.text and "0.99.0" in caplog.text and "0.32.0" in caplog.text
+
+
+def test_wrong_policy_ends_the_start(vllm, monkeypatch):
+    monkeypatch.setenv("SPECAGG_VLLM", "lossy:alpha=9")
+    with pytest.raises(ValueError, match='SPECAGG_VLLM: "lossy:alpha=9"'):
+        plug_in.register()
+
+
+def test_entry_point():
+    text = pathlib.Path(__file__).parents[1].joinpath("pyproject.toml").read_text()
+    assert '[project.entry-points."vllm.general_plugins"]\nspecagg = "specagg.vllm:register"\n' in text
+    assert f'vllm = ["vllm=={plug_in.VERSIONS[-1]}"]' in text
+
+
+# ---- objects of vLLM -------------------------------------------------------------------------------------------------
+
+
+def made(place, **values):
+    """An object of vLLM with recorded names alone."""
+    assert set(values) <= set(FACTS["fields"][place]), place
+    return types.SimpleNamespace(**values)
+
+
+def called(place, function):
+    """A function of vLLM that takes the recorded parameters alone."""
+    names = [name for name in FACTS["functions"][place] if name not in ("self", "cls")]
+    signature = inspect.Signature([inspect.Parameter(n.rstrip("="), inspect.Parameter.POSITIONAL_OR_KEYWORD, default=(
+        None if n.endswith("=") else inspect.Parameter.empty)) for n in names])
+
+    def call(*args, **kwargs):
+        signature.bind(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def filtered(logits, k, p):
+    """vLLM's apply_top_k_top_p: rows [n, V], filters [n] or None."""
+    out = logits.clone()
+    for i, row in enumerate(out):
+        order = row.argsort(descending=True)
+        if k is not None:
+            row[order[int(k[i]):]] = -np.inf
+        if p is not None:
+            probs = row.softmax(-1)[order]
+            row[order[(probs.cumsum(-1) - probs) >= p[i]]] = -np.inf
+    return out
+
+
+def metadata_of(drafts, device="cpu"):
+    counts = [len(one) for one in drafts]
+    cu, ends = np.cumsum(counts), np.cumsum([n + 1 for n in counts])
+    rows = np.arange(ends[-1])
+    bonus = np.isin(rows, ends - 1)
+    as_int = lambda x: torch.as_tensor(np.asarray(x, np.int32))  # noqa: E731
+    return made("v1/spec_decode/metadata:SpecDecodeMetadata", draft_token_ids=as_int(sum(drafts, [])), num_draft_tokens=counts,
+                cu_num_draft_tokens=as_int(cu), cu_num_sampled_tokens=as_int(ends), target_logits_indices=as_int(rows[~bonus]),
+                bonus_logits_indices=as_int(rows[bonus]), logits_indices=as_int(rows), max_spec_len=max(counts))
+
+
+def metadata_for(B, **more):
+    values = dict(temperature=torch.ones(B), all_greedy=False, top_p=None, top_k=None, generators={}, max_num_logprobs=None,
+                  logprob_token_ids=None)
+    return made("v1/sample/metadata:SamplingMetadata", **{**values, **more})
+
+
+def rejection_sampler(shown=None):
+    edits = lambda logits, *more: logits  # noqa: E731
+    out = made(f"{V1}:RejectionSampler", synthetic_mode=False, is_processed_logprobs_mode=True, is_logits_logprobs_mode=False,
+               sampler=types.SimpleNamespace(apply_logits_processors=called("v1/sample/sampler:Sampler.apply_logits_processors",
+                                                                           edits)))
+    out.apply_logits_processors = called(f"{V1}:RejectionSampler.apply_logits_processors", edits)
+    out._get_logprobs_tensors = called(f"{V1}:RejectionSampler._get_logprobs_tensors", shown)
+    return out
+
+
+class RejectionSamplerV2:
+    def __init__(self, sampler, spec_config, device):
+        self.sampler, self.num_speculative_steps = sampler, 2
+
+    def _get_logprobs_tensors(self, sampled, num_sampled, logits, cu_num_logits, cu_num_logits_np, max_num_logprobs):
+        flat = torch.zeros(len(logits), dtype=torch.int64)
+        for i, start in enumerate(cu_num_logits[:-1].tolist()):
+            flat[start : start + num_sampled[i]] = sampled[i, : num_sampled[i]]
+        return LogprobsTensors(flat[:, None], logits.log_softmax(-1).gather(1, flat[:, None]))
+
+
+class LogprobsTensors:
+    def __init__(self, ids, logprobs):
+        self.logprob_token_ids, self.logprobs = ids, logprobs
+
+    def _replace(self, logprobs):
+        return LogprobsTensors(self.logprob_token_ids, logprobs)
+
+
+def rows(seed=0):
+    """Logits: of the target after each text of fewer than three tokens, and of the draft."""
+    random = np.random.default_rng(seed)
+    return random.normal(0, 1.2, (2, 3, V, V)).astype(np.float32)
+
+
+P, Q = rows()
+
+
+def softmax(x, temperature=1.0, top_p=1.0):
+    p = np.exp(np.float64(x) / temperature)
+    p /= p.sum(-1, keepdims=True)
+    order = np.argsort(-p)
+    p[order[np.cumsum(p[order]) - p[order] >= top_p]] = 0
+    return p / p.sum()
+
+
+class Many:
+    """B requests with drafts of `gamma` tokens after token 0; row j of a draft is after its token j - 1."""
+
+    def __init__(self, B, gamma=2, temperature=1.0):
+        random = np.random.default_rng(5)
+        self.drafts, self.q, self.p, at = [], [], [], np.zeros(B, int)
+        for j in range(gamma + 1):
+            self.p.append(P[j, at])
+            if j < gamma:
+                q = np.exp(np.float64(Q[j]) / temperature)
+                q /= q.sum(-1, keepdims=True)
+                self.q.append(q[at].astype(np.float32))
+                at = (random.random((B, 1)) > np.cumsum(q[at], 1)[:, :-1]).sum(1)
+                self.drafts.append(at)
+        self.p = torch.from_numpy(np.stack(self.p, 1).reshape(-1, V))
+        self.q = torch.from_numpy(np.stack(self.q, 1).reshape(-1, V))
+        self.drafts = np.stack(self.drafts, 1).tolist()
+
+
+def two_tokens(name, temperature=1.0, top_p=1.0, gamma=2):
+    """The law of the first two tokens; the second of gamma 1 is a bonus token where the first was accepted."""
+    sampling = specagg.Sampling(temperature)
+
+    def pi(j, a):
+        p = softmax(P[j, a], temperature, top_p)
+        if name == "lossless":
+            return p
+        return specagg.law(name, Q[j, a], P[j, a], rows="logits", sampling=sampling).pi
+
+    first = pi(0, 0)
+    return first, np.array([first[a] * (softmax(P[1, a], temperature, top_p) if gamma == 1 else pi(1, a)) for a in range(V)])
+
+
+def check_first(tokens, first):
+    assert specagg.goodness_of_fit(tokens[:, 0].numpy(), first).passed
+
+
+# ---- model runner V1 -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, temperature, top_p", [
+    ("lossless", 1.0, 1.0), ("lossless,verifier=block", 0.7, 0.9), ("lossless,verifier=match", 1.0, 1.0),
+    ("token_v3:alpha=0.3", 1.0, 1.0), ("token_v3:alpha=0.3", 0.6, 1.0), ("ensemble:lambda=0.5", 0.7, 1.0)])
+def test_v1_has_the_law(vllm, text, temperature, top_p):
+    B = 20000
+    many, usual = Many(B, temperature=temperature), plug_in.setting(text, "test")
+    how = metadata_for(B, temperature=torch.full((B,), temperature), top_p=None if top_p == 1 else torch.full((B,), top_p))
+    out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, how, usual=usual, own=None)
+    tokens = out.sampled_token_ids
+    first, joint = two_tokens(text.partition(",")[0], temperature, top_p)
+    assert tokens.dtype == torch.int32 and tokens.shape == (B, 3) and out.logprobs_tensors is None
+    check_first(tokens, first)
+    accepted = tokens[(tokens[:, 0] == torch.tensor(many.drafts)[:, 0]) & (tokens[:, 1] >= 0)].numpy()
+    for a in range(V):  # a second token, given the first: of the law, whatever it was drawn for
+        mine = accepted[accepted[:, 0] == a][:, 1]
+        if "block" not in text and "match" not in text and len(mine) > 100:
+            assert specagg.goodness_of_fit(mine, joint[a] / first[a]).passed
+
+
+def test_v1_without_rows_of_the_draft(vllm):
+    B = 20000
+    many = Many(B)
+    for text in ("lossless", "token_v3:alpha=0.3"):
+        out = plug_in.forward(rejection_sampler(), metadata_of([[2, 3]] * B), None, many.p, metadata_for(B),
+                              usual=plug_in.setting(text, "test"), own=None)
+        one_hot = np.where(np.arange(V) == 2, 0.0, -np.inf)
+        check_first(out.sampled_token_ids, specagg.law(text, one_hot, P[0, 0], rows="logits").pi)
+
+
+@pytest.mark.parametrize("text", ["lossless", "token_v3:alpha=0.3"])
+def test_a_bonus_token_has_the_targets_law(vllm, text):
+    B = 20000
+    many = Many(B, gamma=1)
+    out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(B),
+                          usual=plug_in.setting(text, "test"), own=None)
+    tokens = out.sampled_token_ids
+    check_first(tokens, two_tokens(text)[0])
+    bonus = tokens[tokens[:, 1] >= 0]
+    assert len(bonus) > B / 4
+    for a in range(V):
+        mine = bonus[bonus[:, 0] == a][:, 1].numpy()
+        if len(mine) > 100:
+            assert specagg.goodness_of_fit(mine, softmax(P[1, a])).passed
+
+
+def runner(B, drafts, generators=None, policies=None, temperature=1.0, positions=7):
+    """A model runner V1 whose requests have `positions` tokens before the drafts."""
+    counts = [len(one) + 1 for one in drafts]
+    at = np.concatenate([positions - 1 + np.arange(n) for n in counts])
+    requests = {str(i): made("v1/worker/gpu_input_batch:CachedRequestState", sampling_params=made(
+        "sampling_params:SamplingParams", extra_args=policies and policies[i] and {"specagg": policies[i]})) for i in range(B)}
+    how = metadata_for(B, generators=generators or {}, temperature=torch.full((B,), temperature))
+    return made("v1/worker/gpu_model_runner:GPUModelRunner", rejection_sampler=rejection_sampler(), requests=requests,
+                positions=torch.from_numpy(at), query_start_loc=types.SimpleNamespace(
+                    gpu=torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))),
+                input_batch=made("v1/worker/gpu_input_batch:InputBatch", req_ids=[str(i) for i in range(B)],
+                                 sampling_metadata=how))
+
+
+def run(self, metadata, logits, q, usual=LOSSLESS):
+    """What GPUModelRunner._sample() gives with both functions replaced."""
+    def own(self, logits, metadata):
+        how = self.input_batch.sampling_metadata
+        return plug_in.forward(self.rejection_sampler, metadata, q, logits, how, usual=usual, own=None)
+
+    return plug_in.sample(self, logits, metadata, usual=usual, own=own).sampled_token_ids
+
+
+def generators(seeds):
+    return {i: torch.Generator().manual_seed(seed) for i, seed in enumerate(seeds) if seed is not None}
+
+
+def part(many, i, gamma=2):
+    """Request i alone: its drafts, its rows of q and of p."""
+    return [many.drafts[i]], many.q[gamma * i : gamma * (i + 1)], many.p[(gamma + 1) * i : (gamma + 1) * (i + 1)]
+
+
+@pytest.mark.parametrize("text", ["lossless", "token_v3:alpha=0.3", "lossless,verifier=block"])
+def test_v1_tokens_of_a_seed_are_the_same_in_company(vllm, text):
+    many, usual = Many(40), plug_in.setting(text, "test")
+    seeds = [3 + 2**62 * (i % 2) - 2 * (i % 3) for i in range(40)]
+    together = run(runner(40, many.drafts, generators(seeds)), metadata_of(many.drafts), many.p, many.q, usual)
+    mixed = run(runner(40, many.drafts, generators(seeds), ["lossless", None, "ensemble,verifier=block"] * 13 + [None]),
+                metadata_of(many.drafts), many.p, many.q, usual)
+    for i in range(40):
+        drafts, q, p = part(many, i)
+        alone = run(runner(1, drafts, generators(seeds[i : i + 1])), metadata_of(drafts), p, q, usual)
+        assert alone[0].tolist() == together[i].tolist()
+        if i % 3 == 1:  # which had no policy of its own
+            assert alone[0].tolist() == mixed[i].tolist()
+    elsewhere = run(runner(40, many.drafts, generators(seeds), positions=8), metadata_of(many.drafts), many.p, many.q, usual)
+    unlike = run(runner(40, many.drafts, generators([s + 1 for s in seeds])), metadata_of(many.drafts), many.p, many.q, usual)
+    unseeded = run(runner(40, many.drafts), metadata_of(many.drafts), many.p, many.q, usual)
+    for different in (elsewhere, unlike, unseeded):
+        assert not torch.equal(different, together)
+
+
+def test_v1_rounds_without_drafts_are_as_in_company(vllm):
+    B, seeds = 30, list(range(30))
+    none = [[] for _ in range(B)]
+    p = torch.from_numpy(np.repeat(P[0, :1], B, 0))
+    alone = run(runner(B, none, generators(seeds)), None, p, None)  # vLLM gives no metadata where there are no drafts
+    assert alone.shape == (B, 1)
+    drafts = [[1, 2]] + none[1:]
+    in_company = run(runner(B, drafts, generators(seeds)), metadata_of(drafts),
+                     torch.cat([torch.from_numpy(P[0, :2]), p]), None)
+    assert in_company[1:, 0].tolist() == alone[1:, 0].tolist() and (in_company[1:, 1:] == -1).all()
+    for usual in (LOSSLESS, TOKEN_V3):  # which draws such a token as a bonus token
+        here, there = (run(runner(B, none, generators(seeds), positions=at), None, p, None, usual) for at in (7, 8))
+        assert not torch.equal(here, there)
+    check_first(run(runner(20000, [[]] * 20000), None, torch.from_numpy(np.repeat(P[0, :1], 20000, 0)), None), softmax(P[0, 0]))
+
+
+def test_v1_leaves_what_it_does_not_know(vllm):
+    own = lambda *args: "own"  # noqa: E731
+    without = runner(1, [[]])
+    without.rejection_sampler = None
+    assert plug_in.sample(without, torch.zeros(1, V), None, usual=LOSSLESS, own=own) == "own"
+    scored = runner(1, [[]])
+    scored.input_batch.sampling_metadata.logprob_token_ids = {0: [1]}
+    assert plug_in.sample(scored, torch.zeros(1, V), None, usual=LOSSLESS, own=own) == "own"
+    synthetic = rejection_sampler()
+    synthetic.synthetic_mode = True
+    assert plug_in.forward(synthetic, metadata_of([[1]]), None, torch.zeros(2, V), metadata_for(1), usual=LOSSLESS,
+                           own=own) == "own"
+
+
+def test_v1_temperature_zero(vllm):
+    many = Many(30)
+    likeliest = many.p.argmax(-1).reshape(30, 3)
+    for text in ("lossless", "lossless,verifier=block", "lossless,verifier=match"):
+        for q in (None, many.q):
+            how = metadata_for(30, temperature=None, all_greedy=True)
+            out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), q, many.p, how,
+                                  usual=plug_in.setting(text, "test"), own=None).sampled_token_ids
+            for tokens, best in zip(out, likeliest):
+                tokens = tokens[tokens >= 0]
+                assert tokens.tolist() == best[: len(tokens)].tolist()
+
+
+def test_v1_invalid_rows_are_said(vllm, caplog):
+    many = Many(3)
+    many.p[3:6] = torch.nan
+    many.q[0, many.drafts[0][0]] = 0
+    with caplog.at_level(logging.WARNING):
+        out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(3), usual=TOKEN_V3,
+                              own=None).sampled_token_ids
+    assert out[1].tolist() == [0, -1, -1] and (out[[0, 2], 0] >= 0).all()
+    assert "the target's row of request 1 of this batch is invalid_row" in caplog.text and "ERROR" in caplog.text
+    assert "drafts of request 0 of this batch are not followed: draft_not_in_support" in caplog.text
+
+
+def test_v1_a_draft_that_q_excludes_gives_the_targets_law(vllm):
+    B = 20000
+    many = Many(B)
+    many.q[::2, 3] = 0
+    for text in ("lossless", "token_v3:alpha=0.3"):
+        out = plug_in.forward(rejection_sampler(), metadata_of([[3, 1]] * B), many.q, many.p, metadata_for(B),
+                              usual=plug_in.setting(text, "test"), own=None).sampled_token_ids
+        check_first(out, softmax(P[0, 0]))
+
+
+def test_v1_drafts_of_minus_one_end(vllm):
+    many = Many(30)
+    drafts = [[one[0], -1] for one in many.drafts]
+    for usual in (LOSSLESS, TOKEN_V3):
+        out = plug_in.forward(rejection_sampler(), metadata_of(drafts), many.q, many.p, metadata_for(30), usual=usual, own=None)
+        assert (out.sampled_token_ids[:, 2] == -1).all() and (out.sampled_token_ids[:, 1] >= 0).any()
+
+
+def test_v1_log_probabilities_are_those_of_the_policy(vllm):
+    seen = {}
+
+    def shown(most, metadata, logits, at_target, at_bonus, sampled):
+        seen["target"] = at_target
+        ids = sampled.clone().flatten().long()
+        ids[ids < 0] = 0
+        return LogprobsTensors(torch.stack([ids, ids, torch.full_like(ids, V)], 1), torch.full((len(ids), 3), -100.0))
+
+    many = Many(50)
+    how = metadata_for(50, max_num_logprobs=2, top_k=torch.full((50,), 3), temperature=torch.full((50,), 0.8))
+    out = plug_in.forward(rejection_sampler(shown), metadata_of(many.drafts), many.q, many.p, how,
+                          usual=plug_in.setting("ensemble:lambda=0.5", "test"), own=None)
+    logprobs = out.logprobs_tensors.logprobs.reshape(50, 3, 3)
+    there = out.sampled_token_ids >= 0
+    assert (logprobs[~there] == -100).all() and (logprobs[there][:, 2] == -100).all()
+    top = softmax(np.where(P[0, 0] >= np.sort(P[0, 0])[-3], P[0, 0], -np.inf), 0.8)
+    pi = specagg.law("ensemble:lambda=0.5", softmax(Q[0, 0], 1.0), top).pi  # Many drew at temperature 1
+    for token, row in zip(out.sampled_token_ids[:, 0].tolist(), logprobs[:, 0]):
+        np.testing.assert_allclose(row[:2], np.log(pi[token]), atol=1e-5)
+    assert int(seen["target"][0].isneginf().sum()) == V - 3
+
+
+def test_v1_drafts_are_drawn_by_the_requests_seed():
+    def own(logits, sampling_metadata, use_fp64_gumbel=False):
+        probs = logits.softmax(-1)
+        return torch.multinomial(probs, 1)[:, 0], probs
+
+    logits, n = torch.from_numpy(np.repeat(Q[0, :1], 20000, 0)), 20000
+    how = metadata_for(n, generators=generators(range(n)), temperature=torch.ones(n))
+    ids, probs = plug_in.draw_draft(logits, how, own=own)
+    check_first(ids[:, None], softmax(Q[0, 0]))
+    again, _ = plug_in.draw_draft(logits, metadata_for(n, generators=generators(range(n))), own=own)
+    assert torch.equal(ids, again)
+    torch.manual_seed(1)
+    expected = own(logits, None)[0]
+    torch.manual_seed(1)
+    assert torch.equal(plug_in.draw_draft(logits, metadata_for(n), own=own)[0], expected)  # without seeds: vLLM's own
+    cold = metadata_for(30, generators=generators(range(30)), temperature=torch.zeros(30))
+    greedy = lambda logits, *more: (logits.argmax(-1), logits.softmax(-1))  # noqa: E731
+    assert plug_in.draw_draft(logits[:30], cold, own=greedy)[0].tolist() == [int(Q[0, 0].argmax())] * 30
+
+
+# ---- model runner V2 -------------------------------------------------------------------------------------------------
+
+
+def of_numpy(x):
+    return made("v1/worker/gpu/buffer_utils:UvaBackedTensor", np=x, gpu=torch.from_numpy(x))
+
+
+def sampler_v2(slots, temperature, seeds=None, top_k=V):
+    """Of `slots` requests; its parameters are temperature and top-k."""
+    t = np.full(slots, temperature, np.float32)
+    seeds = np.arange(slots, dtype=np.int64) if seeds is None else np.array(seeds, np.int64)
+    states = made("v1/worker/gpu/sample/states:SamplingStates", temperature=of_numpy(t), seeds=of_numpy(seeds))
+
+    def apply(logits, *more):
+        return filtered(logits.float() / (temperature or 1), torch.full((len(logits),), top_k), None)
+
+    out = made("v1/worker/gpu/sample/sampler:Sampler", sampling_states=states, logprobs_mode="processed_logprobs")
+    out.apply_sampling_params = called("v1/worker/gpu/sample/sampler:Sampler.apply_sampling_params", apply)
+    out.add_request = called("v1/worker/gpu/sample/sampler:Sampler.add_request", lambda *args: None)
+    return out
+
+
+def state_v2(**more):
+    spec = made("config/speculative:SpeculativeConfig", rejection_sample_method="standard")
+    config = made("config/vllm:VllmConfig", **{**dict(speculative_config=spec, watermark_config=None), **more})
+    return made("v1/worker/gpu/model_states/interface:ModelState", vllm_config=config, device="cpu")
+
+
+def samplers_v2(sampler, text="lossless"):
+    both = plug_in.custom_sampler(state_v2(), sampler, usual=plug_in.setting(text, "test"), own=lambda *args: None)
+    for i in range(len(sampler.sampling_states.seeds.np)):
+        sampler.add_request(i, made("sampling_params:SamplingParams", extra_args=None))
+    return both
+
+
+def verify_v2(made_v2, many, slots, q=None, drafts=None, positions=7):
+    """slots: of the requests, in the order of the batch."""
+    slots, drafts = np.asarray(slots), many.drafts if drafts is None else drafts
+    B = len(slots)
+    local = torch.arange(3, dtype=torch.int32).repeat(B)
+    sampled = torch.tensor([[9, *one] for one in drafts]).flatten()
+    where = torch.from_numpy(slots)
+    return made_v2._verify(many.p, q, sampled, positions - 1 + local.long(), torch.arange(B + 1, dtype=torch.int32) * 3, where,
+                           slots, where.repeat_interleave(3), local, np.full(B, 20), sampled)
+
+
+@pytest.mark.parametrize("text, temperature, top_k", [
+    ("lossless", 1.0, V), ("lossless", 0.7, 3), ("lossless,verifier=block", 0.7, V), ("token_v3:alpha=0.3", 0.6, V)])
+def test_v2_has_the_law(vllm, text, temperature, top_k):
+    B = 20000
+    many = Many(B, temperature=temperature)
+    sampler, rejecting = samplers_v2(sampler_v2(B, temperature, np.arange(B), top_k), text)
+    logits = torch.zeros(B, 2, V + 1)  # the draft's vocabulary may be larger; its logits are those before temperature
+    logits[..., :V] = many.q.reshape(B, 2, V).log() * temperature
+    logits[..., V] = -np.inf
+    rows, tokens, count = verify_v2(rejecting, many, np.arange(B), logits)
+    assert tokens.dtype == torch.int64 and tokens.shape == (B, 3) and count.dtype == torch.int32
+    assert ((tokens >= 0).sum(1) == count).all()
+    if text.startswith("lossless"):
+        best = np.where(P[0, 0] >= np.sort(P[0, 0])[-top_k], P[0, 0], -np.inf)
+        first = softmax(best, temperature)
+    else:
+        first = two_tokens(text, temperature)[0]
+    check_first(tokens, first)
+    log_pi = rejecting._get_logprobs_tensors(tokens, count, rows, torch.arange(B + 1) * 3, np.arange(B + 1) * 3, 0).logprobs
+    np.testing.assert_allclose(log_pi.reshape(B, 3)[:, 0], np.log(first[tokens[:, 0].numpy()]), atol=1e-5)
+
+
+def test_v2_ids_beyond_the_drafts_vocabulary(vllm):
+    B = 20000
+    sampler, rejecting = samplers_v2(sampler_v2(B, 1.0))
+    many = Many(B)
+    tokens = verify_v2(rejecting, many, np.arange(B), torch.zeros(B, 2, 3), drafts=np.random.default_rng(1).integers(
+        0, 3, (B, 2)).tolist())[1]
+    check_first(tokens, softmax(P[0, 0]))
+
+
+def test_v2_tokens_depend_on_seed_and_position_alone(vllm):
+    many = Many(20)
+    seeds = np.random.default_rng(2).integers(-(2**63), 2**63 - 1, 40)
+    _, rejecting = samplers_v2(sampler_v2(40, 1.0, seeds))
+    slots = np.random.default_rng(3).permutation(40)[:20]
+    drafts = torch.zeros(40, 2, V)
+    drafts[slots] = many.q.reshape(20, 2, V).log()
+    together = verify_v2(rejecting, many, slots, drafts)[1]
+    for i in range(20):
+        alone = Many(1)
+        _, alone.q, alone.p = part(many, i)
+        assert verify_v2(rejecting, alone, slots[i : i + 1], drafts, [many.drafts[i]])[1][0].tolist() == together[i].tolist()
+    assert not torch.equal(verify_v2(rejecting, many, slots, drafts, positions=8)[1], together)
+
+
+def test_v2_placeholders_and_rounds_without_drafts(vllm):
+    """A draft of -1 alone, and no draft: one token, with the law of p, and the same one."""
+    B = 20000
+    sampler, rejecting = samplers_v2(sampler_v2(B, 0.7, np.arange(B)))
+    many = Many(B)
+    tokens, count = verify_v2(rejecting, many, np.arange(B), drafts=[[-1, -1]] * B)[1:]
+    assert (count == 1).all()
+    check_first(tokens, softmax(P[0, 0], 0.7))
+    slots = torch.arange(B)
+    drawn, shown = called("v1/worker/gpu/sample/sampler:Sampler._sample_random", sampler._sample_random)(
+        many.p[::3] / 0.7, slots, np.arange(B), torch.full((B,), 6), None, None, False)
+    assert drawn.tolist() == tokens[:, 0].tolist() and torch.equal(shown, many.p[::3] / 0.7)
+
+
+def test_v2_policies_of_requests(vllm):
+    sampler, rejecting = samplers_v2(sampler_v2(2, 1.0))
+    sampler.add_request(1, made("sampling_params:SamplingParams", extra_args={"specagg": "ensemble,verifier=block"}))
+    names = [(sampler.specagg_settings[i].policy.name, sampler.specagg_settings[i].verifier) for i in (0, 1)]
+    assert names == [("lossless", "token"), ("ensemble", "block")]
+
+
+def test_v2_leaves_what_it_does_not_know(vllm):
+    synthetic = made("config/speculative:SpeculativeConfig", rejection_sample_method="synthetic")
+    for config in (dict(speculative_config=None), dict(speculative_config=synthetic), dict(watermark_config=object())):
+        assert plug_in.custom_sampler(state_v2(**config), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: None) is None
+    assert plug_in.custom_sampler(state_v2(), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: (1, 2)) == (1, 2)
+
+
+# ---- tensors on a device ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("emulator")
+    before = cuda._how, os.environ.get("SPECAGG_CACHE")
+    os.environ["SPECAGG_CACHE"] = str(folder / "cache")
+    try:
+        cuda._how = emulated.Emulator(folder)
+    except (OSError, TypeError, subprocess.CalledProcessError) as e:
+        pytest.skip(f"the emulator needs g++ for x86-64 and Boost.Context: {e}")
+    finally:
+        os.environ.pop("SPECAGG_CACHE")
+        if before[1] is not None:
+            os.environ["SPECAGG_CACHE"] = before[1]
+    os.environ["SPECAGG_CACHE"] = str(folder / "cache")
+    yield
+    cuda._how = before[0]
+    os.environ.pop("SPECAGG_CACHE")
+    if before[1] is not None:
+        os.environ["SPECAGG_CACHE"] = before[1]
+
+
+@pytest.mark.parametrize("text", [pytest.param("lossless", marks=pytest.mark.skipif(
+    os.environ.get("CI") is not None, reason="takes too long where CI is set")), "token_v3:alpha=0.3"])
+def test_tokens_of_a_device_are_the_cpus(emulator, vllm, text):
+    many, how = Many(30), plug_in.setting(text, "test")
+    drafts = torch.tensor([[a, -1 if i % 5 == 0 else b] for i, (a, b) in enumerate(many.drafts)]).flatten()
+    r = plug_in.Round(many.p, drafts.int(), torch.arange(1, 31, dtype=torch.int32) * 2, 2, many.q, False, torch.arange(30) - 5,
+                      torch.arange(30) + 3, torch.tensor([1.0, 0.7, 0.0]).repeat(10), None, None)
+    filters = r._replace(top_k=torch.full((30,), 4), top_p=torch.full((30,), 0.9))
+    for one in (r, filters):
+        here, there = plug_in._on_cpu(one, how), plug_in._on_device(one, how)
+        assert here.tokens.tolist() == there.tokens.tolist() and here.emitted.tolist() == there.emitted.tolist()
+        np.testing.assert_allclose(here.log_pi, there.log_pi, atol=1e-5)
