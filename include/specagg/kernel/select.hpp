@@ -375,13 +375,12 @@ SPECAGG_FUNCTION both<double, both<double>> masses_from(const Row& row,
 template <class Row, class List, class T>
 SPECAGG_FUNCTION bool list_crossing(const Row& row, const softmax_sum<T>& all, double temperature,
                                     double enough, List& list, double& above) {
-  constexpr T infinity = std::numeric_limits<T>::infinity(),
-              least = std::numeric_limits<T>::lowest();
+  constexpr T inf = std::numeric_limits<T>::infinity(), least = std::numeric_limits<T>::lowest();
   // A token is not needed if it weighs less than 1 / size of the weight that may be left out. (Half
   // of that is used here, which is more than any round-off.)
   const double needed =
       fma(temperature, log((all.total - enough) / double(row.size()) / 2), double(all.max));
-  T lowest = needed > double(least) ? T(needed) : least, end = infinity;
+  T lowest = needed > double(least) ? T(needed) : least, end = inf;
   const softmax_factors<T> weight(all.max, temperature, 1);
   above = 0;
   for (double from = all.total;;) {  // the weight of the tokens with logit >= `lowest`

@@ -235,7 +235,7 @@ struct tree_walk {
             enough_memory = work.residual.size() >= residual_rows * vocabulary &&
                             specagg::can_weigh(rows, work.scratch);
           }
-          if (const status s = fit(rows); s != status::ok) return s;
+          if (const status why = fit(rows); why != status::ok) return why;
           write([&] {
             for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
               if (outside_support(token(c), vocabulary, 1) != status::ok) continue;
