@@ -132,15 +132,29 @@ def _policy_text(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[st
     return text, names, values
 
 
-def _of_requests(own: Mapping[str, Tensor], names: Sequence[str], values: Sequence[float], B: int, device: torch.device
-                 ) -> Tensor:
-    """[B, parameters] of each request: its own, or that of all."""
+def _policy_of(policy: Union[PolicyLike, TracedPolicy], parameters: Mapping[str, Union[float, Tensor]], B: int,
+               device: torch.device) -> tuple[str, Tensor | None, list[float]]:
+    """What defines it in C++; [B, parameters] if requests have their own; and the parameters of all."""
+    own = {name: x for name, x in parameters.items() if isinstance(x, Tensor)}
+    shared = {name: x for name, x in parameters.items() if not isinstance(x, Tensor)}
+    text, names, values = _policy_text(policy, shared, tuple(own))
+    if not own:
+        return text, None, values
+    of_requests = torch.tensor(values, dtype=torch.float64, device=device).repeat(B, 1)
     for name, x in own.items():
         _check(f"parameters: {name}", x, [B], _floats, device)
-    shared = torch.tensor(values, dtype=torch.float64, device=device).repeat(B, 1)
-    for name, x in own.items():
-        shared[:, names.index(name)] = x
-    return shared
+        of_requests[:, names.index(name)] = x
+    return text, of_requests, values
+
+
+def _bonus_of(bonus: Any, B: int, device: torch.device) -> tuple[Tensor | None, int]:
+    """The given tokens, and the choice of _BONUS."""
+    if isinstance(bonus, Tensor):
+        _check("bonus", bonus, [B], _whole, device)
+        return bonus, _BONUS[True]
+    if not isinstance(bonus, (bool, str)) or bonus not in _BONUS:
+        raise ValueError(f'bonus: expected True, False, "target", or a tensor [B], not {bonus!r}')
+    return None, _BONUS[bonus]
 
 
 def _pointer(x: Tensor | None) -> int | None:
@@ -309,22 +323,14 @@ def verify(
     target_type = _probability if target_probs else _rows[target_logits.dtype]
     draft_type = _one_hot if draft is None else _rows[draft.dtype] if draft_probs is None else _probability
     filters = _filters((top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p), B, device, target_type, draft_type)
-    given_bonus = bonus if isinstance(bonus, Tensor) else None
-    if given_bonus is not None:
-        _check("bonus", given_bonus, [B], _whole, device)
-    elif not isinstance(bonus, (bool, str)) or bonus not in _BONUS:
-        raise ValueError(f'bonus: expected True, False, "target", or a tensor [B], not {bonus!r}')
-    own = {name: x for name, x in (parameters or {}).items() if isinstance(x, Tensor)}
-    policy_text, names, values = _policy_text(policy, {name: x for name, x in (parameters or {}).items() if name not in own},
-                                              tuple(own))
-    of_requests = _of_requests(own, names, values, B, device) if own else None
+    given_bonus, bonus_from = _bonus_of(bonus, B, device)
+    policy_text, of_requests, values = _policy_of(policy, parameters or {}, B, device)
     text = _nvcc.text_of(policy_text, verifier, target_type, draft_type, any(x is not None for x in filters),
-                         len(names) if own else 0)
+                         0 if of_requests is None else of_requests.shape[1])
     bonus_rows = draft is not None and B > 0 and draft_rows == N + B
     out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, _end_ids(end_of_text, device),
                            *filters, given_bonus, draft_row_numbers, of_requests], most,
-                    [int(bonus_rows), _BONUS[True if given_bonus is not None else bonus], int(log_probs), int(acceptances)],
-                    values)
+                    [int(bonus_rows), bonus_from, int(log_probs), int(acceptances)], values)
     log_pi, log_p = out[4:6] if log_probs else (None, None)
     return Verified(out[0], out[1], out[2], out[3], log_pi, log_p, out[-1] if acceptances else None)
 
