@@ -72,8 +72,7 @@ TEST_CASE("cactus is its formula, the bound solved by bisection, on rows of any 
   CHECK(doubles < 1e-12);
   CHECK(floats < 1e-5);
 }
-TEST_CASE(
-    "cactus with kl 0 is p, and with a large one q; in between it accepts more, the larger kl") {
+TEST_CASE("cactus with kl 0 is p, with a large one q, and accepts more, the larger kl") {
   numbers n(2);
   for (int trial = 0; trial < 50; ++trial) {
     const std::array<row, 2> rows{softmax(random_logits(n, 40)), softmax(random_logits(n, 40))};
