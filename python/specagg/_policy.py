@@ -84,7 +84,7 @@ def _value(chosen: Catalogued, one: Parameter, given: float | str) -> float:
             return float(given == "true")
     try:
         x = float(given)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever an object's own conversion raises
         what = repr(given) if isinstance(given, str) else type(given).__name__
         raise ValueError(f"{where}: {what} is not a number") from None
     if one.flag and x not in (0, 1):
