@@ -144,7 +144,7 @@ def test_a_traced_policy():
 
 
 def test_parameters_of_each_request(monkeypatch):
-    b = Batch(seed=13)
+    b = Batch(bonus=True, seed=13)
     alphas = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
     here = b.here(b.q, [f"lossy:alpha={x},beta=1" for x in alphas])
     own = dict(alpha=torch.tensor(alphas, dtype=torch.float64))
