@@ -201,7 +201,7 @@ struct kept_places {
   std::array<std::uint64_t, 4> bits = {};
   int shift = 0;  // of the number of tokens; 0: nothing is known
   kept_places() = default;
-  kept_places(std::span<const token_id> ids, std::size_t vocabulary) : shift(4) {
+  SPECAGG_FUNCTION kept_places(std::span<const token_id> ids, std::size_t vocabulary) : shift(4) {
     while (vocabulary > std::size_t(256) << shift) ++shift;
     for (const token_id v : ids)
       bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
