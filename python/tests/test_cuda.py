@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""specagg.cuda on an emulated device: the same bits as specagg.verify(), and what is refused. Tensors are the CPU's, and
-g++ compiles what nvcc would (emulated.py); with an nvcc the text is compiled for devices, too."""
+"""specagg.cuda: the same bits as specagg.verify(), and what is refused. Where torch sees no GPU the device is emulated:
+tensors are the CPU's, and g++ compiles what nvcc would (emulated.py); with an nvcc the text is compiled for devices, too.
+On a GPU (scripts/gpu-check) the tests of ON_A_GPU run."""
 
 import functools
 import os
@@ -19,8 +20,11 @@ import specagg  # noqa: E402
 from specagg import Sampling, _nvcc, cuda  # noqa: E402
 from specagg.traced import traced, where  # noqa: E402
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HAS_OPERATOR = hasattr(torch.library, "custom_op")
 GAMMA = 3
+ON_A_GPU = """test_types_of_logits test_probabilities_and_drafts_without_rows test_verifiers test_policies_of_the_catalogue
+    test_a_traced_policy test_temperatures_masks_and_ends test_filters test_the_bonus test_rows_of_the_draft_by_numbers""".split()
 # Each compiles kernels of its own, some 20 s.
 also = functools.partial(pytest.param, marks=pytest.mark.skipif(
     os.environ.get("CI") is not None, reason="takes too long where CI is set"))
@@ -32,7 +36,7 @@ def emulator(tmp_path_factory):
     before = cuda._how, os.environ.get("SPECAGG_CACHE")
     os.environ["SPECAGG_CACHE"] = str(folder / "cache")
     try:
-        cuda._how = emulated.Emulator(folder)
+        cuda._how = emulated.Emulator(folder) if DEVICE == "cpu" else before[0]
     except (OSError, TypeError, subprocess.CalledProcessError) as e:
         os.environ.pop("SPECAGG_CACHE")
         pytest.skip(f"the emulator needs g++ for x86-64 and Boost.Context: {e}")
@@ -41,6 +45,12 @@ def emulator(tmp_path_factory):
     os.environ.pop("SPECAGG_CACHE")
     if before[1] is not None:
         os.environ["SPECAGG_CACHE"] = before[1]
+
+
+@pytest.fixture(autouse=True)
+def where_it_runs(request):
+    if DEVICE == "cuda" and request.function.__name__ not in ON_A_GPU:
+        pytest.skip("is for the emulated device")
 
 
 class Batch:
@@ -70,13 +80,23 @@ class Batch:
                                         requests=self.requests.astype(np.uint64)), **more})
 
     def there(self, draft_logits=None, ids=torch.int64, numbers=torch.int64, target=None, **more):
-        return cuda.verify(torch.from_numpy(self.ids).to(ids), self.p if target is None else target, draft_logits, **{**dict(
-            cu_num_draft_tokens=torch.from_numpy(self.offsets[1:].copy()).to(numbers), max_spec_len=GAMMA,
-            seeds=torch.from_numpy(self.seeds), positions=torch.from_numpy(self.positions).to(numbers),
-            requests=torch.from_numpy(self.requests), log_probs=True, acceptances=True), **more})
+        given = dict(
+            draft_token_ids=torch.from_numpy(self.ids).to(ids), target_logits=self.p if target is None else target,
+            draft_logits=draft_logits, cu_num_draft_tokens=torch.from_numpy(self.offsets[1:].copy()).to(numbers),
+            max_spec_len=GAMMA, seeds=torch.from_numpy(self.seeds), positions=torch.from_numpy(self.positions).to(numbers),
+            requests=torch.from_numpy(self.requests), log_probs=True, acceptances=True)
+        return cuda.verify(**on_the_device({**given, **more}))
+
+
+def on_the_device(x):
+    """Tensors, and those of a dict, where the kernels run."""
+    if isinstance(x, dict):
+        return {name: on_the_device(one) for name, one in x.items()}
+    return x.to(DEVICE) if isinstance(x, torch.Tensor) else x
 
 
 def agree(there, here, acceptances=False):
+    there = types.SimpleNamespace(**{name: x if x is None else x.cpu() for name, x in there._asdict().items()})
     for name in ("tokens", "accepted", "emitted", "statuses"):
         np.testing.assert_array_equal(getattr(there, name).numpy(), getattr(here, name), err_msg=name)
     for name in ("log_pi", "log_p"):
@@ -437,6 +457,8 @@ def test_nvcc_compiles_the_text(arch, tmp_path, monkeypatch):
     for name in ("specagg_verify", "specagg_storage", "specagg_reads_draft", "specagg_error"):
         assert name.encode() in path.read_bytes()
 
+
+assert set(ON_A_GPU) <= set(globals())
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__, "-q", *sys.argv[1:]]))
