@@ -55,11 +55,15 @@ assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min
 default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/site_ends.hpp").read_text())[1]
 assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
 
-# The table of engines' samplers is that of the recorded audits, and each program that shows a fault is one, of 30 lines.
+# The tables of engines' samplers are those of the recorded audits, and each program that shows a fault is one, of 35 lines.
 audits, page = runpy.run_path(str(ROOT / "tools/audits/run")), (ROOT / "docs/audits.md").read_text()
-table = audits["table"](json.loads((ROOT / "docs/audits/results.json").read_text()))
-assert audits["BEGIN"] + table + audits["END"] in page, "docs/audits.md is not what tools/audits/run --docs writes"
-for program in re.findall(r"^```py\n(.*?)^```", page, re.M | re.S):
-    compile(program, "docs/audits.md", "exec")
-    assert program.count("\n") <= 30, f"docs/audits.md: a program of more than 30 lines: {program[:60]}"
-print(f"{len(PAGES) + 1} pages")
+found = json.loads((ROOT / "docs/audits/results.json").read_text())
+assert audits["BEGIN"] + audits["summary"](found) + audits["END"] in page, "docs/audits.md is not what tools/audits/run --docs writes"
+assert audits["table"](found) == audits["SEEN"].read_text(), "docs/audits/seen.md is not what tools/audits/run --docs writes"
+programs = sorted((ROOT / "tools/audits/faults").glob("*.py"))
+assert len(programs) >= 8, "tools/audits/faults has lost programs"
+for program in programs:
+    compile(program.read_text(), program.name, "exec")
+    assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
+    assert f"faults/{program.name})" in page or program.name == "load_vllm.py", f"docs/audits.md does not link to {program.name}"
+print(f"{len(PAGES) + 2} pages")
