@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/step.svg is what scripts/plot-step draws: a step as it is computed."""
+"""The pictures of docs/ are what scripts/pictures draws of what is computed and recorded today."""
 
 import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_the_step(tmp_path):
-    drawn = tmp_path / "step.svg"
-    subprocess.run([sys.executable, ROOT / "scripts/plot-step", drawn], check=True)
-    assert drawn.read_text(encoding="utf-8") == (ROOT / "docs/step.svg").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    subprocess.run([sys.executable, ROOT / "scripts/pictures", folder], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["step", "turns", "tree", "deferral", "protocols"])
+def test_a_picture(drawn, name):
+    assert (drawn / f"{name}.svg").read_text(encoding="utf-8") == (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
+
+
+def test_each_is_tested(drawn):
+    assert sorted(drawn.iterdir()) == [drawn / f"{name}.svg" for name in ("deferral", "protocols", "step", "tree", "turns")]
