@@ -43,7 +43,7 @@ proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once C
 	@scripts/bootstrap proofs
 	@scripts/prove
 
-bench:  ## docs/performance.md: benchmarks with their rivals, JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
+bench:  ## docs/measured.md: benchmarks with their rivals, JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
 	@scripts/bootstrap bench
 	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify bench-llama bench-trees specagg_cli
 	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)

@@ -1,39 +1,39 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/performance.md from what report.py computed. Every measured number of the page is in RESULTS.json, whose `notes`
-a person may add: what else is known of the run.
+"""Writes the section "The verification step" of docs/measured.md from what report.py computed. Every measured number is in
+RESULTS.json, whose `notes` a person may add: what else is known of the run.
 
 usage: performance_page.py RESULTS.json PAGE.md
 """
 import json, pathlib, re, sys
 
+from measured import write
+
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
-plots = page.stem
+plots = "performance"
 machine = r["machine"]
 step = {who: (warm, cold) for who, warm, _, cold in r["step"]}
 kernels = {name: (us, over) for name, us, _, over in r["kernels"]}
 text = []
 add = text.append
 
-add("# Performance: the verification step\n")
+add("## The verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
-    f"{machine['system']}. Every number of this page is of this run: one thread, rows in host memory, no GPU. Medians; their standard "
-    f"deviation is {r['spread'][0]} % for the median row of the tables, and {r['spread'][1]} % for the worst. "
-    "[Whole texts](whole-texts.md) has speed-ups, and [engine.md](engine.md#use-in-an-inference-engine) the share of a decode step.\n")
+    f"{machine['system']}; one thread, rows in host memory. Medians; their standard deviation is {r['spread'][0]} % for the median row of the "
+    f"tables, and {r['spread'][1]} % for the worst.")
 for note in r["notes"]:
-    add(f"{note}\n")
-
-add("## How to read it\n")
+    add(f"{note}")
+add("")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
     "rejection, so its time grows with the acceptance rate.")
-add("* ***Known***: the draft model's rows were normalised when its tokens were drawn, so the step does not sum their exponentials "
-    "again. You have this if you keep the rows that you drew from.")
+add("* ***Known***: the normalisers of the draft model's rows, because you keep the rows that you drew from.")
 add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
-add("* **We wrote the compared programs**, from the published steps of those systems: in torch (`benchmarks/torch_steps.py`), "
-    "with Eigen, or as C++ loops over `expf` (`benchmarks/rivals.hpp`). Each must give the same answer before it is timed.\n")
+add("* **We wrote the compared programs** from the published steps of those systems: in torch (`benchmarks/torch_steps.py`), with Eigen, or as "
+    "C++ loops over `expf` (`benchmarks/rivals.hpp`). Each must give the same answer before it is timed. llama.cpp's steps are exact match, "
+    "which accepts fewer tokens and does less work.\n")
 
-add("## The step\n")
+add("### The step\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
 SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
          "Hugging Face steps in torch, written out, 1 thread", "scalar expf, known", "vLLM V1 steps, known", "scalar expf, written out",
@@ -43,8 +43,7 @@ for who in SHOWN:
         name = who.replace(", written out", "").replace("scalar expf", "plain C++ with expf")
         name = re.sub("^(vLLM V1|llama.cpp) steps", r"\g<0> in C++", name)
         add(f"| {name} | {' | '.join(step[who])} |")
-add("\nllama.cpp's steps are exact match, which accepts fewer tokens and so does less work.\n")
-add("specagg, nothing known, V = 128,256, us:\n")
+add("\nspecagg, nothing known, V = 128,256, us:\n")
 add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
 for v, gamma, b, *times in r["grid"]:
     if v == "128,256" and b == "1":
@@ -52,7 +51,7 @@ for v, gamma, b, *times in r["grid"]:
 add(f"\n[results.json]({plots}/results.json) has V = 32,000 and 151,936, and batches of 8.\n")
 add(f"![step]({plots}/step.svg)\n\n![grid]({plots}/grid.svg)\n")
 
-add("## Kernels\n")
+add("### Kernels\n")
 add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory, or "
     "one exponential for each element of both rows.\n")
 add("| kernel | us | over the floor | compared with, us |\n| --- | ---: | ---: | --- |")
@@ -69,7 +68,7 @@ for name, other in COMPARED:
         add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {beside} |")
 add(f"\n![kernels]({plots}/kernels.svg)\n")
 
-add("## Goals\n")
+add("### Goals\n")
 missed = [goal for goal in r["goals"] if goal[3] == "missed"]
 unknown = sum(goal[3] == "not measured" for goal in r["goals"])
 add(f"{len(r['goals']) - len(missed) - unknown} of {len(r['goals'])} goals are met in this run" + (f", {unknown} were not measured" if unknown else "") +
@@ -80,12 +79,12 @@ if missed:
         add(f"| {what} | {measured} | {goal} |")
     add("")
 if any("bf16" in goal[0] for goal in missed):
-    add("* bf16 halves what is read, and adds two operations to the dozen of an exponential. It gains only if a core waits for memory.")
+    add("* bf16 halves what is read and adds two operations to the dozen of an exponential: it gains only if a core waits for memory.")
 if any("time in neither" in goal[0] for goal in missed):
-    add("* What is outside of the models depends only on V and gamma. Its share is smaller with larger models.")
+    add("* The time outside of the models depends only on V and gamma, so its share is smaller with larger models.")
 add("")
 
-add("## Where the time of a text goes\n")
+add("### Where the time of a text goes\n")
 decode = {name: cells for name, *cells in r["decode"]}
 calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
 outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
@@ -98,5 +97,4 @@ change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
 add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
     f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. Outside of the models a round with block verification takes "
     f"{outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as long as one with token verification. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
-page.parent.mkdir(parents=True, exist_ok=True)
-page.write_text("\n".join(text))
+write(page, "performance", text)

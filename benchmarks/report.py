@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the JSON files of scripts/bench to plots and results.json, from which performance_page.py writes the page.
 
-usage: report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
+usage: report.py FOLDER PAGE.md      plots and results.json go into the folder performance/ beside the page
 """
 import json, os, pathlib, statistics, subprocess, sys
 
@@ -18,7 +18,7 @@ except ImportError:  # Debian's matplotlib belongs to Debian's python
     print("report.py: there is no matplotlib (Debian: python3-matplotlib): tables, but no plots", file=sys.stderr)
 
 folder, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-plots = page.with_suffix("")
+plots = page.parent / "performance"
 BLUE, GREY, RED = "#1f6fb4", "#9aa3ab", "#c44e52"
 
 

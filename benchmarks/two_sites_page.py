@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the page of two sites from what two_sites_report.py computed. Every measured number of the page is in RESULTS.json.
+"""Writes the section "Two sites" of docs/measured.md from what two_sites_report.py computed. Every measured number is in
+RESULTS.json.
 
 usage: two_sites_page.py RESULTS.json PAGE.md
 """
 import json, pathlib, sys
 
+from measured import write
+
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
-plots = page.stem
+plots = "two-sites-measured"
 text = []
 add = text.append
 
-add("# Two sites, measured\n")
+add("## Two sites\n")
 add(f"`make two-sites DOCS=1` on {r['date']}: {r['cpu']}, {r['cores']} cores, all processes on this machine. A TCP proxy between device and "
-    "server delays every byte and limits the rate. Bundled models, temperature 1. [two-sites.md](two-sites.md#which-protocol-when) says which protocol to take.\n")
-add("## DRAGON: ms a token against the added round trip\n")
+    "server delays every byte and limits the rate. Bundled models, temperature 1.\n")
+add("### DRAGON: ms a token against the added round trip\n")
 add("Device: `draft.gguf` with passages of Shakespeare; cloud: `target.gguf` with passages of the Bible; rows of 64 tokens. The device aggregates. "
     "*Synchronous*: every draft waits for the token before it (look-ahead 1). The others look 16 tokens ahead.\n")
 add("| added, ms | synchronous | independent drafts | saves | coupled | saves |\n| ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -24,7 +27,7 @@ for trip, ways, by_coupling, by_independent in r["dragon"]:
     add(f"| {trip} | {synchronous} | {independent} | {by_independent} | {coupled} | {by_coupling} |")
 off = r["off"]
 add(f"\nThe recursion of `plan/dragon.hpp` predicts independent drafts within {off['means']} % if a delay is added (single runs: {off['single']} %)." +
-    (f" Without one a token takes {off['no_delay']} % more: gRPC, threads and the proxy need a part of a millisecond for each message." if off["no_delay"] else "") +
+    (f" Without one a token takes {off['no_delay']} % more: gRPC, threads and the proxy need a fraction of a millisecond for each message." if off["no_delay"] else "") +
     f" The device alone, with its own documents only, takes {r['alone']} ms a token.\n")
 size = dict(r["bytes"])
 joint = {name: cells for name, *cells in r["joint"]}
@@ -35,7 +38,7 @@ add(f"![ms a token against the added round trip]({plots}/latency.svg)\n")
 add("What the sites do in time, 20 ms added (`--trace`, `scripts/plot-pipelines`):\n")
 add(f"![Two pipelines]({plots}/pipelines.svg)\n")
 
-add("## Who aggregates\n")
+add("### Who aggregates\n")
 accepted = r["accepted"]
 add(f"A slow device ({accepted['decode_ms'][0]} ms a token) and a fast cloud ({accepted['decode_ms'][1]} ms), 40 ms added, independent drafts; the cloud "
     "aggregates first. Each site knows only what it measured. `moving`, the default, aggregates each token where its drafts are. "
@@ -44,7 +47,7 @@ add("| scheduler | ms a token | difference from Eq 8 | tokens aggregated by the 
 for row in r["schedulers"]:
     add("| `" + row[0] + "` | " + " | ".join(row[1:]) + " |")
 
-add("\n## DSD, DSSD and smaller messages: tokens a second\n")
+add("\n### DSD, DSSD and smaller messages: tokens a second\n")
 add("Distributed speculative decoding (DSD) sends rows up; distributed *split* speculative decoding (DSSD) sends one row down after a rejection. Both "
     "use whole rows of 16 bits. *Coupled* sends no rows; *quantised* sends 64 counts on 8 tokens, and uses block verification. "
     "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4; *delay*: of one round, both ways.\n")
@@ -69,4 +72,4 @@ worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == 
 add("Measured time over the closed form of `plan/link.hpp`, median and largest: " + "; ".join(f"{names.get(s, s)} {m}, {most}" for s, m, most in r["over_closed_form"]) +
     (". The largest are without delay.\n" if worst_without_delay else ".\n"))
 add(f"![Tokens a second against bandwidth]({plots}/splits.svg)\n")
-page.write_text("\n".join(text))
+write(page, "two-sites", text)

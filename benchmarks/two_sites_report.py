@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the JSON files of scripts/measure-two-sites to plots and results.json, from which two_sites_page.py writes the page.
 
-usage: two_sites_report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
+usage: two_sites_report.py FOLDER PAGE.md      plots and results.json go into the folder two-sites-measured/ beside the page
 """
 import json, os, pathlib, statistics, subprocess, sys
 
@@ -21,7 +21,7 @@ matplotlib.rcParams.update({"svg.hashsalt": "specagg", "font.size": 10, "axes.sp
 import matplotlib.pyplot as plt
 
 folder, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-plots = page.with_suffix("")
+plots = page.parent / "two-sites-measured"
 plots.mkdir(parents=True, exist_ok=True)
 COLOURS = ["#9aa3ab", "#c44e52", "#1f6fb4", "#3a8f4d"]
 results = {}  # what two_sites_page.py shows, as it shows it

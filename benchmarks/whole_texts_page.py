@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/whole-texts.md from what scripts/bench --prompts HEAD.gguf measured. Every measured number of the page is in
-RESULTS.json, whose `notes` a person may add: what else is known of the run.
+"""Writes the section "Whole texts" of docs/measured.md from what scripts/bench --prompts HEAD.gguf measured. Every measured
+number is in RESULTS.json, whose `notes` a person may add: what else is known of the run.
 
 usage: whole_texts_page.py RESULTS.json PAGE.md
 """
 import json, pathlib, sys
+
+from measured import write
 
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
@@ -26,7 +28,7 @@ texts = sum(prompts[kind] for kind, _, _ in rows)
 texts_greedy = sum(prompts[kind] for kind, temperature, _ in rows if temperature == "0")
 same, loops = sum(int(row["same"]) for row in greedy), sum(int(row["loops"]) for row in rows.values())
 
-add("# Whole texts: what drafts gain\n")
+add("## Whole texts\n")
 add(f"`scripts/bench --prompts models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
     f"backend, {r['threads']} threads, the {total} prompts of `research/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
     "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts.\n")
@@ -62,7 +64,7 @@ add(f"Predicted speed-up (expected tokens over expected time, with the run's cos
     "[results.json](whole-texts/results.json) has all settings.\n")
 
 t = r["tokens"]
-add("## What n tokens cost in one call\n")
+add("### What n tokens cost in one call\n")
 add((f"{t['machine']}. " if t["machine"] else "The same machine. ") + f"{t['model']}. v = t(n) / t(1): drafts gain if a call gives more tokens than its v.\n")
 threads = t["rows"][-1][0]
 add(f"| n, {threads} threads | t(n), ms | v | llama.cpp, ms | its v | llama.cpp / specagg |\n| --- | ---: | ---: | ---: | ---: | ---: |")
@@ -77,5 +79,4 @@ if on := t.get("contexts"):
     for row in on["rows"]:
         add(f"| {' | '.join(row)} |")
     add("")
-page.parent.mkdir(parents=True, exist_ok=True)
-page.write_text("\n".join(text))
+write(page, "whole-texts", text)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the page of the experiments from what report.py measured. Every number of the page is in RESULTS.json or in
-claims.json beside this script.
+"""Writes two pages of the experiments from what report.py measured: PAGE.md has the verdicts, and PAGE/claims.md the numbers.
+Every number is in RESULTS.json or in claims.json beside this script.
 
 usage: page.py RESULTS.json PAGE.md
 """
@@ -13,7 +13,7 @@ results = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
 CLAIMS = json.loads(pathlib.Path(__file__).with_name("claims.json").read_text())["claims"]
 judged, real = results["claims"], results["real"] or {}  # with the bundled models, with models that read
-link = page.stem
+details = page.with_suffix("") / "claims.md"
 text = []
 add = text.append
 
@@ -60,7 +60,7 @@ def verdict(claim, m, said=""):
     reasons = [claim["perhaps"]] if m["verdict"] == "no" and "perhaps" in claim else []
     if claim.get("fault", said) not in said:
         reasons.append(f"*fault*: {claim['fault']}")
-    word = f"[**{m['verdict']}**]({link}/{claim['plot']}.svg)" if "plot" in claim else f"**{m['verdict']}**"
+    word = f"[**{m['verdict']}**]({claim['plot']}.svg)" if "plot" in claim else f"**{m['verdict']}**"
     return word + (f": {'; '.join(reasons)}" if reasons else "")
 
 
@@ -74,6 +74,25 @@ def both(claim):
         numbers = measured(claim, other, column.get("test", claim["test"]), column.get("note"))
         cells.append(f"{what + ': ' if what else ''}{numbers}: {verdict(column, other, cells[-1])}")
     return cells
+
+
+def verdict_rows(claims):
+    """The table of a group: the paper's words, what was measured, and the verdicts."""
+    quoted = any("words" in c for c in claims)
+    yield "| the paper's words | here |" * quoted + "| claim |" * (not quoted) + " bundled | models that read |"
+    yield "| --- " * (4 if quoted else 3) + "|"
+    word = lambda of, c: f"**{of[c['id']]['verdict']}**" if c["id"] in of else ""
+    before = ""
+    for c in claims:
+        said = "the same" if c.get("words", "") == before != "" else f'"{c["words"]}"' if "words" in c else ""
+        before, words = c.get("words", ""), f"| {said} " if quoted else ""
+        yield f"{words}| {c['claim']} | {word(judged, c)} | {word(real, c)} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outside = r"\]\((?=(?:measured|cost-models|papers)\.md)"  # a claim names the pages of docs/
+    path.write_text(re.sub(outside, "](../" if path == details else "](", "\n".join(lines).rstrip("\n")) + "\n")
 
 
 def count(claims, *verdicts, of=judged):
@@ -114,18 +133,8 @@ papers = [c for c in CLAIMS if c["by"] == "paper" and (c["id"] in judged or c["i
 theorems = [c for c in papers if c.get("theorem")]
 findings = [c for c in papers if not c.get("theorem")]
 
-add("# Experiments: what the papers claim, and what these models do\n")
-if results["quick"]:
-    add("**A quick run: the numbers show that everything works, and no more.**\n")
-add("Thresholds are older than the runs (`git log -p`), but earlier runs of most parts were known. The models are tiny: `draft` (0.36 M "
-    "parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of "
-    "the two. They show how a policy behaves, not what it gains on a large model.\n")
-add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
-    "theorems or arithmetic; for them the run only checks the code.\n")
-if of_real := [c for c in findings if c["id"] in real]:
-    decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
-    add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
-        f"Of all {len(findings)} claims {sum(not decided(c) for c in findings)} are decided by neither.\n")
+add("# The claims of the papers, measured\n")
+add(f"Written by `research/experiments/page.py`. [The verdicts](../{page.name}) are on one page.\n")
 add("## How to read it\n")
 add("* **±** is one standard error. A value holds if it meets the threshold by two of them, and fails if it misses it by two; for a speed by at "
     "least the margin of 0.03. The threshold is the claim's number, or the one in brackets, or 0 for a difference and 1 for a ratio.")
@@ -143,9 +152,8 @@ if results["real_machine"] not in (None, machines):
 add(f"* **Speeds** are medians on one thread: {machines} Errors are those of timing. The standard way of CoS timed against itself "
     f"gives {low} to {high}.\n")
 
-add("## Claims\n")
 for name, heading, words in GROUPS:
-    add(f"### {heading}\n")
+    add(f"## {heading}\n")
     shown = [c for c in of_group[name] if not c.get("theorem")]
     found = ((count(shown, v), v) for v in ("yes", "in part", "undecided", "no"))
     add(f"**{', '.join(f'{n} {v}' for n, v in found if n) or 'None decided'}.** {words}".strip() + "\n")
@@ -156,13 +164,13 @@ for name, heading, words in GROUPS:
         cells = both(c)
         add(f"| {c['claim']}{f' ({where})' if where else ''} | " + " | ".join(cells + [""] * (2 + second - len(cells))) + " |")
     add("")
-add("### Theorems\n")
+add("## Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
-add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](papers.md))." + "".join(
+add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](../papers.md))." + "".join(
     f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
     (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
-add("Plots: " + ", ".join(f"[{plot}]({link}/{plot}.svg)" for plot in dict.fromkeys(c["plot"] for c in theorems if c not in unmet)) + ".\n")
+add("Plots: " + ", ".join(f"[{plot}]({plot}.svg)" for plot in dict.fromkeys(c["plot"] for c in theorems if c not in unmet)) + ".\n")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
 
@@ -182,7 +190,7 @@ for rule, ce, _, accuracy, *_ in results["rules"]:
         add(f"| `{rule}` | {ce} | {accuracy} | {USE[rule]} |".replace("|  |", "| |"))
 low, high = results["greedy"]
 add(f"\nAt temperature 0 accuracies are {low[0]} (`{low[1]}`) to {high[0]} (`{high[1]}`). For two experts of one size take `ensemble` with CoS and gamma 1.\n")
-add(f"![accuracy against rejection]({link}/cascades-accuracy.svg)\n")
+add(f"![accuracy against rejection](cascades-accuracy.svg)\n")
 
 add("## Speed-ups compared with their predictions\n")
 add("Scoring n tokens in one call costs, in steps of the target model: " + ", ".join(f"{n}: {v}" for n, v in results["scoring"]) +
@@ -194,11 +202,38 @@ add(f"With gamma 3 the speed over the target model's alone is {off[0]:+d} to {of
     f"`{policy}` {speedup} (predicted {predicted}, free scoring {free})"
     for policy, _, speedup, predicted, _, free in results["speculative"] if policy in SHOWN) + ".\n")
 
+write(details, text)
+text.clear()
+add("# Experiments: what the papers claim, and what these models do\n")
+if results["quick"]:
+    add("**A quick run: the numbers show that everything works, and no more.**\n")
+add("**Earlier runs of most parts were known when the thresholds were set**; the thresholds are older than these runs. The bundled models are tiny: `draft` (0.36 M "
+    "parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of "
+    "the two. They show how a policy behaves, not what it gains on a large model.\n")
+add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
+    "theorems or arithmetic; for them the run only checks the code.\n")
+if of_real := [c for c in findings if c["id"] in real]:
+    decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
+    add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
+        f"Of all {len(findings)} claims {sum(not decided(c) for c in findings)} are decided by neither.\n")
+add("## Verdicts\n")
+add("*Yes*: every value meets its threshold by two standard errors. *In part*: some fail, some do not. *Undecided*: none fails, some are within the "
+    f"error. [The claims]({page.stem}/claims.md) have numbers, plots and likely reasons.\n")
+own = []  # what this library says, and what its experiments suggested
+for name, heading, _ in GROUPS:
+    shown = [c for c in of_group[name] if not c.get("theorem")]
+    if shown and shown[0]["by"] in ("library", "here"):
+        own += shown
+    elif shown:
+        add(f"### {heading}\n")
+        add("\n".join(verdict_rows(shown)) + "\n")
+add(f"Of {sum(c['id'] in judged for c in own)} [statements of this library]({page.stem}/claims.md#this-librarys-own-statements), or suggested by these "
+    f"experiments, {counts(own)} with the bundled models.\n")
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
-add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}); with "
+add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes these pages (seed {results['seed']}); with "
     "`MODELS=real` it takes 90 and measures the models that read. "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
-    "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured.")
-page.parent.mkdir(parents=True, exist_ok=True)
-page.write_text("\n".join(text))
+    "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured. [Which policy for which purpose]"
+    f"({page.stem}/claims.md#which-policy-for-which-purpose), [speed-ups and predictions]({page.stem}/claims.md#speed-ups-compared-with-their-predictions).")
+write(page, text)

@@ -1,47 +1,62 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of measurements: each is what its script writes from the recorded results beside its plots, and each has the
-date of one run.
+"""What was measured: each section of docs/measured.md, and the page of the experiments, is what its script writes from the
+recorded results beside its plots, and has the date of one run.
 
 usage: measured_pages.py
 """
 import json, pathlib, re, runpy, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = {"experiments": "research/experiments/page.py", "two-sites-measured": "benchmarks/two_sites_page.py",
-         "performance": "benchmarks/performance_page.py", "whole-texts": "benchmarks/whole_texts_page.py"}
-recorded = {}
+SECTIONS = {"two-sites-measured": "two_sites_page.py", "performance": "performance_page.py", "whole-texts": "whole_texts_page.py"}
+MEASURED = ROOT / "docs/measured.md"
+recorded = {name: json.loads((ROOT / f"docs/{name}/results.json").read_text()) for name in ("experiments", *SECTIONS)}
 
-for name, writer in PAGES.items():
-    page, results = ROOT / f"docs/{name}.md", ROOT / f"docs/{name}/results.json"
-    with tempfile.TemporaryDirectory() as folder:
-        again = pathlib.Path(folder) / page.name
-        subprocess.run([sys.executable, ROOT / writer, results, again], check=True)
-        assert again.read_text() == page.read_text(), f"docs/{name}.md is not what its script writes: {writer} {results} {page}"
-    recorded[name] = json.loads(results.read_text())
-    dates = set(re.findall(r"\b20\d\d-\d\d-\d\d\b", page.read_text()))
+
+def check_dates(name, text):
     labelled = set(re.findall(r"20\d\d-\d\d-\d\d", str(recorded[name].get("tokens"))))  # a table of another run says so
-    assert len(dates - labelled) == 1, f"docs/{name}.md is of several runs: {sorted(dates)}"
+    dates = set(re.findall(r"\b20\d\d-\d\d-\d\d\b", text)) - labelled
+    assert len(dates) == 1, f"{name} is of several runs: {sorted(dates)}"
 
-# README's table of the step has times of docs/performance.md.
+
+with tempfile.TemporaryDirectory() as folder:
+    again = pathlib.Path(folder) / "measured.md"
+    for name, writer in SECTIONS.items():
+        results = ROOT / f"docs/{name}/results.json"
+        again.write_text(MEASURED.read_text())
+        subprocess.run([sys.executable, ROOT / "benchmarks" / writer, results, again], check=True)
+        assert again.read_text() == MEASURED.read_text(), f"docs/measured.md is not what its script writes: {writer} {results}"
+        again.unlink()  # alone
+        subprocess.run([sys.executable, ROOT / "benchmarks" / writer, results, again], check=True)
+        assert again.read_text() in MEASURED.read_text(), f"{writer} writes another section alone"
+        check_dates(name, again.read_text())
+    again, results = pathlib.Path(folder) / "experiments.md", ROOT / "docs/experiments/results.json"
+    subprocess.run([sys.executable, ROOT / "research/experiments/page.py", results, again], check=True)
+    claims = again.with_suffix("") / "claims.md"
+    for written in again, claims:
+        page = ROOT / "docs" / written.relative_to(folder)
+        assert written.read_text() == page.read_text(), f"{page} is not what research/experiments/page.py writes"
+    check_dates("experiments", claims.read_text())
+
+# README's table of the step has times of docs/measured.md.
 times = {warm for _, warm, _, _ in recorded["performance"]["step"]}
 table = re.search(r"^\|[^\n]*microseconds[^\n]*\n\|[ :|-]*\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.M)[1]
 named = [x for row in table.splitlines() for x in re.findall(r"\| *(\d{3,}) *(?=\|)", row)]
-assert len(named) >= 4 and set(named) <= times, f"README.md has {sorted(set(named) - times)}, which docs/performance.md lacks"
+assert len(named) >= 4 and set(named) <= times, f"README.md has {sorted(set(named) - times)}, which docs/measured.md lacks"
 
 # The prompts that were timed are those of research/prompts.
 counted = {kind: len(list((ROOT / "research/prompts").glob(f"{kind}-*.txt"))) for kind in ("chat", "story", "code", "rewrite")}
 for kind, number in ((row[0].split()[1], int(row[0].split()[0])) for row in recorded["whole-texts"]["prompts"]):
     assert counted[kind] == number, f"research/prompts has {counted[kind]} of {kind}, and {number} were timed"
 
-# The reason that docs/experiments.md gives for predictions that are too high has the shares of docs/performance.md.
+# The reason that docs/experiments.md gives for predictions that are too high has the shares of docs/measured.md.
 claims = json.loads((ROOT / "research/experiments/claims.json").read_text())["claims"]
 reason = next(c for c in claims if c["id"] == "speedup-formula")["perhaps"]
 shares = [float(cells[-1].rstrip(" %")) for cells in recorded["performance"]["decode"]]
 said = re.search(r"(\d+) to (\d+) %", reason)
-assert [round(min(shares)), round(max(shares))] == [int(x) for x in said.groups()], f"{said[0]}, and docs/performance.md has {shares}"
+assert [round(min(shares)), round(max(shares))] == [int(x) for x in said.groups()], f"{said[0]}, and docs/measured.md has {shares}"
 
-# docs/two-sites.md says which protocol is fast on a slow link, with times of docs/two-sites-measured.md.
+# docs/two-sites.md says which protocol is fast on a slow link, with times of docs/measured.md.
 two_sites = (ROOT / "docs/two-sites.md").read_text()
 said = re.search(r"At 1 Mbit/s and 20 ms: DSD ([\d.]+), DSSD ([\d.]+), quantised ([\d.]+), coupled ([\d.]+)", two_sites).groups()
 named = dict(zip(recorded["two-sites-measured"]["splits"], zip(*(
@@ -53,7 +68,7 @@ assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min
 
 # What a page says of a default, the command line has.
 default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/site_ends.hpp").read_text())[1]
-assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
+assert f"`{default}`, the default," in MEASURED.read_text(), f"the default scheduler is {default}"
 
 # The tables of engines' samplers are those of the recorded audits, and each program that shows a fault is one, of 35 lines.
 audits, page = runpy.run_path(str(ROOT / "tools/audits/run")), (ROOT / "docs/audits.md").read_text()
@@ -66,4 +81,4 @@ for program in programs:
     compile(program.read_text(), program.name, "exec")
     assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
     assert f"faults/{program.name})" in page or program.name == "load_vllm.py", f"docs/audits.md does not link to {program.name}"
-print(f"{len(PAGES) + 2} pages")
+print(f"{len(SECTIONS)} sections, 3 pages")
