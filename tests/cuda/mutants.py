@@ -34,7 +34,7 @@ MUTANTS = [
      "verify.token.test.cpp", "cuda: token verification*"),
     ("under __CUDA_ARCH__ a product is rounded before its sum", "include/specagg/kernel/detail/simd/number.hpp",
      "return __fmaf_rn(a, b, c);", "return __fadd_rn(__fmul_rn(a, b), c);",
-     "emulator.arch.test.cpp,verify.emulator.test.cpp", "cuda: arithmetic*"),
+     "emulator.arch.slow.test.cpp,emulator/math_bits.cpp", "cuda: arithmetic*"),
 ]
 
 

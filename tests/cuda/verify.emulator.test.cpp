@@ -2,16 +2,10 @@
 // What only the emulator can show of backend/cuda/verify.hpp and specagg/backend/cuda/launch.hpp:
 // what they ask of CUDA, and devices of other kinds.
 #include "cuda/agree.hpp"
-#include "cuda/emulator/math_bits.hpp"
 
 using namespace specagg;
 namespace device = specagg::cuda;
 using cuda_emulator::counted;
-
-// For emulator.arch.test.cpp. "C": test files that are compiled as one stand in namespaces of their
-// own.
-extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>& bits);
-extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>& bits) { bits = math_bits(); }
 
 namespace {
 

@@ -36,7 +36,7 @@
 #include "cuda/agree.hpp"
 #include "cuda/emulator/math_bits.hpp"
 
-extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>&);  // in verify.emulator.test.cpp
+extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>&);  // emulator/math_bits.cpp
 
 TEST_CASE("cuda: arithmetic by the device's intrinsics has the bits of the CPU's") {
   const auto device = math_bits();
