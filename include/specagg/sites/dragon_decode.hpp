@@ -118,7 +118,7 @@ struct check_weights {
   static void say() {
     static_assert(fits,
                   "specagg: after the models come the weights: site_weights, or a function that "
-                  "gives them for a text (docs/two-sites.md)");
+                  "gives them for a text (docs/two-sites-driver.md)");
   }
 };
 template <class Drafts, class R>
@@ -131,7 +131,7 @@ struct check_drafts {
   static void say() {
     static_assert(fits,
                   "specagg: after the weights come the drafts, not const: "
-                  "sites::independent_drafts or sites::shared_drafts (docs/two-sites.md)");
+                  "sites::independent_drafts or sites::shared_drafts (docs/two-sites-driver.md)");
   }
 };
 }  // namespace detail

@@ -46,7 +46,7 @@ struct short_text {
 //   all from `kind` on must be the same at both ends, except that an empty model name and a
 //                      tokenization_hash of 0 stand for any. If they differ, the connection ends,
 //                      and problem() of both ends names the first difference
-// docs/two-sites.md says which of them matter to whom.
+// docs/two-sites-driver.md says which of them matter to whom.
 struct hello {
   std::uint32_t version = protocol_version;
   // the sender has heard the other end's hello on this connection: no answer is needed
