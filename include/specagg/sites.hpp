@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All of specagg.hpp, and two sites: the law of DRAGON and the split verification of DSSD, their
 // protocols as state machines, and a simulated network. A header of its own, because the protocols
-// allocate and use std::function and std::string. For real networks: net/ (docs/two-sites-driver.md).
+// allocate and use std::function and std::string. For real networks: net/
+// (docs/two-sites-driver.md).
 #pragma once
 #include <specagg/decoders.hpp>
 #include <specagg/sites/aggregate.hpp>
