@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the section "The verification step" of docs/measured.md from what report.py computed. Every measured number is in
+"""Writes the section "The verification step" of docs/measured.md and docs/performance/tables.md from what report.py computed. Every measured number is in
 RESULTS.json, whose `notes` a person may add: what else is known of the run.
 
 usage: performance_page.py RESULTS.json PAGE.md
 """
 import json, pathlib, re, sys
 
-from measured import write
+from measured import tables, write
 
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
@@ -22,8 +22,6 @@ add("## The verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
     f"{machine['system']}; one thread, rows in host memory. Medians; their standard deviation is {r['spread'][0]} % for the median row of the "
     f"tables, and {r['spread'][1]} % for the worst.")
-for note in r["notes"]:
-    add(f"{note}")
 add("")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
     "rejection, so its time grows with the acceptance rate.")
@@ -48,10 +46,21 @@ add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: 
 for v, gamma, b, *times in r["grid"]:
     if v == "128,256" and b == "1":
         add(f"| {gamma} | {' | '.join(times)} |")
-add(f"\n[results.json]({plots}/results.json) has V = 32,000 and 151,936, and batches of 8.\n")
-add(f"![step]({plots}/step.svg)\n\n![grid]({plots}/grid.svg)\n")
+decode = {name: cells for name, *cells in r["decode"]}
+outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
+add(f"\nOutside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as "
+    f"long as one with token verification. [More tables]({plots}/tables.md): kernels, goals, where the time of a text goes, plots.\n")
+write(page, "performance", text)
+text.clear()
+add("# Performance: more tables\n")
+add("Of the run that [measured.md](../measured.md#the-verification-step) names.")
+for note in r["notes"]:
+    add(f"{note}")
+add("")
+add("![step](step.svg)\n\n![grid](grid.svg)\n")
+add("[results.json](results.json) has V = 32,000 and 151,936, and batches of 8.\n")
 
-add("### Kernels\n")
+add("## Kernels\n")
 add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory, or "
     "one exponential for each element of both rows.\n")
 add("| kernel | us | over the floor | compared with, us |\n| --- | ---: | ---: | --- |")
@@ -66,9 +75,9 @@ for name, other in COMPARED:
         us, over = kernels[name]
         beside = f"{kernels[other][0]}: {RIVALS[other.split(': ')[1].split('/')[0]]}" if other in kernels else ""
         add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {beside} |")
-add(f"\n![kernels]({plots}/kernels.svg)\n")
+add(f"\n![kernels](kernels.svg)\n")
 
-add("### Goals\n")
+add("## Goals\n")
 missed = [goal for goal in r["goals"] if goal[3] == "missed"]
 unknown = sum(goal[3] == "not measured" for goal in r["goals"])
 add(f"{len(r['goals']) - len(missed) - unknown} of {len(r['goals'])} goals are met in this run" + (f", {unknown} were not measured" if unknown else "") +
@@ -84,10 +93,8 @@ if any("time in neither" in goal[0] for goal in missed):
     add("* The time outside of the models depends only on V and gamma, so its share is smaller with larger models.")
 add("")
 
-add("### Where the time of a text goes\n")
-decode = {name: cells for name, *cells in r["decode"]}
+add("## Where the time of a text goes\n")
 calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
-outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
 alone, with_4 = decode["target alone"], decode["lossless, gamma 4"]
 add("`specagg generate` with the bundled models, 400 tokens, temperature 0.8. *Other* is everything that is no model.\n")
 add("| | tokens/s | tokens per target call (block efficiency) | draft model | target model | other |\n| --- | ---: | ---: | ---: | ---: | ---: |")
@@ -95,6 +102,5 @@ for name, cells in decode.items():
     add(f"| {name} | {' | '.join(cells)} |")
 change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
 add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
-    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. Outside of the models a round with block verification takes "
-    f"{outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as long as one with token verification. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
-write(page, "performance", text)
+    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
+tables(page, "performance", text)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the section "Whole texts" of docs/measured.md from what scripts/bench --prompts HEAD.gguf measured. Every measured
+"""Writes the section "Whole texts" of docs/measured.md and docs/whole-texts/tables.md from what scripts/bench --prompts HEAD.gguf measured. Every measured
 number is in RESULTS.json, whose `notes` a person may add: what else is known of the run.
 
 usage: whole_texts_page.py RESULTS.json PAGE.md
 """
 import json, pathlib, sys
 
-from measured import write
+from measured import tables, write
 
 r = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
@@ -51,7 +51,10 @@ for kind in KINDS:
             cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
             add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
                 f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
-add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head.\n")
+add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md): other drafts, "
+    "predictions, calls of n tokens beside llama.cpp.\n")
+more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n"]
+section, add = add, more.append
 alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]
 if alone:
     add("| chats, other drafts | speed-up, temperature 0 | temperature 1 |\n| --- | ---: | ---: |")
@@ -61,22 +64,22 @@ if alone:
 off = [(float(row["off"]), float(row["off_least"]), float(row["off_most"])) for row in rows.values()]
 add(f"Predicted speed-up (expected tokens over expected time, with the run's costs) over measured: medians of {min(o[0] for o in off):.2f} to "
     f"{max(o[0] for o in off):.2f}, single texts {min(o[1] for o in off):.2f} to {max(o[2] for o in off):.2f}. "
-    "[results.json](whole-texts/results.json) has all settings.\n")
+    "[results.json](results.json) has all settings.\n")
 
 t = r["tokens"]
-add("### What n tokens cost in one call\n")
+add("## What n tokens cost in one call\n")
 add((f"{t['machine']}. " if t["machine"] else "The same machine. ") + f"{t['model']}. v = t(n) / t(1): drafts gain if a call gives more tokens than its v.\n")
 threads = t["rows"][-1][0]
 add(f"| n, {threads} threads | t(n), ms | v | llama.cpp, ms | its v | llama.cpp / specagg |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-for on, n, ms, *more in t["rows"]:
+for on, n, ms, *others in t["rows"]:
     if on == threads and n not in ("reading", "3"):
-        _, v, *other = more
+        _, v, *other = others
         add(f"| {n} | {ms} | {v} | {' | '.join((other + ['', '', ''])[:3])} |")
-add("")
 if on := t.get("contexts"):
-    add(f"{on['machine']}, ms:\n")
-    add("| context | 1 token | 5 tokens | llama.cpp: 1 | 5 |\n| ---: | ---: | ---: | ---: | ---: |")
+    section("### What n tokens cost in one call\n")
+    section(f"{on['machine']}, ms:\n")
+    section("| context | 1 token | 5 tokens | llama.cpp: 1 | 5 |\n| ---: | ---: | ---: | ---: | ---: |")
     for row in on["rows"]:
-        add(f"| {' | '.join(row)} |")
-    add("")
+        section(f"| {' | '.join(row)} |")
 write(page, "whole-texts", text)
+tables(page, "whole-texts", more)

@@ -91,7 +91,7 @@ def verdict_rows(claims):
 
 def write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
-    outside = r"\]\((?=(?:measured|cost-models|papers)\.md)"  # a claim names the pages of docs/
+    outside = r"\]\((?=(?:performance/tables|cost-models|papers)\.md)"  # a claim names the pages of docs/
     path.write_text(re.sub(outside, "](../" if path == details else "](", "\n".join(lines).rstrip("\n")) + "\n")
 
 

@@ -29,7 +29,9 @@ with tempfile.TemporaryDirectory() as folder:
         again.unlink()  # alone
         subprocess.run([sys.executable, ROOT / "benchmarks" / writer, results, again], check=True)
         assert again.read_text() in MEASURED.read_text(), f"{writer} writes another section alone"
-        check_dates(name, again.read_text())
+        tables, page = (place / name / "tables.md" for place in (pathlib.Path(folder), ROOT / "docs"))
+        assert tables.read_text() == page.read_text(), f"docs/{name}/tables.md is not what its script writes: {writer} {results}"
+        check_dates(name, again.read_text() + tables.read_text())
     again, results = pathlib.Path(folder) / "experiments.md", ROOT / "docs/experiments/results.json"
     subprocess.run([sys.executable, ROOT / "research/experiments/page.py", results, again], check=True)
     claims = again.with_suffix("") / "claims.md"
@@ -68,7 +70,7 @@ assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min
 
 # What a page says of a default, the command line has.
 default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/site_ends.hpp").read_text())[1]
-assert f"`{default}`, the default," in MEASURED.read_text(), f"the default scheduler is {default}"
+assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured/tables.md").read_text(), f"the default scheduler is {default}"
 
 # The tables of engines' samplers are those of the recorded audits, and each program that shows a fault is one, of 35 lines.
 audits, page = runpy.run_path(str(ROOT / "tools/audits/run")), (ROOT / "docs/audits.md").read_text()
@@ -81,4 +83,4 @@ for program in programs:
     compile(program.read_text(), program.name, "exec")
     assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
     assert f"faults/{program.name})" in page or program.name == "load_vllm.py", f"docs/audits.md does not link to {program.name}"
-print(f"{len(SECTIONS)} sections, 3 pages")
+print(f"{len(SECTIONS)} sections, 6 pages")
