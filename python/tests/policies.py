@@ -140,6 +140,19 @@ def token_v3(q, p, alpha=0.0):
 
 
 @traced
+def logit_comparison(q, p):
+    return token_cascade(p.confidence >= q.confidence, q, p)
+
+
+@traced
+def synthetic(q, p, rate=0.0):
+    tv = sum(maximum(p - q, 0))
+    far = tv - (1 - rate)
+    w = where(far > 0, where(far < tv, far / tv, 1), 0)
+    return w * q + (1 - w) * p
+
+
+@traced
 def fuzzy(q, p, alpha=0.0):
     """Holsman et al. 2025."""
     m = 0.5 * (q.confidence + p.confidence)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
+#include <specagg/kernels.hpp>
 
 #include "support/catch.hpp"
 
@@ -31,6 +32,14 @@ TEST_CASE("token-v3 takes the draft's mass off tokens below (1 - alpha) max p, s
   CHECK(target_law(token_v3{0.5}, q, p) == q);  // 0.25 = 0.5 * 0.5 is not below
   CHECK(target_law(token_v3{0}, q, p) == std::vector<double>{0.1875, 0.1875, 0.625});
   CHECK(target_law(token_v3{-0.01}, q, p) == p);  // every token is below: eta = 1
+}
+TEST_CASE("logit-comparison takes the draft's mass off tokens that p finds less likely than q") {
+  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.25, 0.5};
+  CHECK(target_law(logit_comparison{}, q, p) == std::vector<double>{0.125, 0.375, 0.5});
+  CHECK(target_law(logit_comparison{}, p, p) == p);  // equal is not below
+  CHECK(target_law(logit_comparison{}, std::vector<double>{1, 0, 0}, p) == p);
+  // The acceptance of MAX's procedure is that of the law, or less: sum min(q, pi) >= sum (1 - r) q.
+  CHECK(acceptance_rate(q, p, logit_comparison{}) == 0.625);
 }
 TEST_CASE("deferral reads rows at temperature 1, laws are made of sampled ones") {
   const std::vector<double> q_logits{1, 0, 0}, p_logits{0.6, 0, 1.2};

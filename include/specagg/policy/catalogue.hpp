@@ -23,6 +23,7 @@
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/power.hpp>
 #include <specagg/policy/relaxed.hpp>
+#include <specagg/policy/synthetic.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/policy/typical.hpp>
 
@@ -114,6 +115,9 @@ inline constexpr std::tuple catalogue{
     catalogued("relaxed", "q (1-r) + eta p, r = 0 iff p(v) is of the k largest, >= (1-alpha) max p",
                {relaxed{}, relaxed{3, 0.9}},
                {{"k", &relaxed::k, 1, relaxed::most}, {"alpha", &relaxed::alpha}}),
+    catalogued("logit-comparison", "q (1-r) + eta p, r = 1 iff p(v) < q(v)", {logit_comparison{}}),
+    catalogued("synthetic", "w q + (1-w) p, w the least that accepts at least at this rate",
+               {synthetic{}, synthetic{0.8}}, {{"rate", &synthetic::rate, 0, 1}}),
     catalogued("ensemble", "lambda q + (1-lambda) p", {ensemble{}, ensemble{0.3}},
                {{"lambda", &ensemble::lambda, 0, 1}}),
     catalogued("contrastive", "softmax(l_p - mu l_q), or with plus softmax((1+mu) l_p - mu l_q)",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token-specific cascades: pi = q (1 - r) + eta p. r(v) = 1 removes the draft's mass from token v,
 // and eta = sum r q is the removed mass, which p distributes. The decision reads rows at
-// temperature 1. Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261).
-// Proved: proofs/policies.v, `token_cascade_law`, `token_cascade_rejection`.
+// temperature 1. Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261); the last one is the logit
+// comparison of Modular MAX. Proved: proofs/policies.v, `token_cascade_law`,
+// `token_cascade_rejection`.
 #pragma once
 #include <specagg/policy/policy.hpp>
 
@@ -44,6 +45,18 @@ struct token_v3 {
     const double floor = (1 - alpha) * rows.max([](auto at) { return at.confidence_p; });
     const double eta = rows.sum([=](auto at) { return select(at.confidence_p < floor, at.q, 0); });
     return [=](auto at) { return fma(eta, at.p, select(at.confidence_p < floor, 0, at.q)); };
+  }
+};
+
+// r(v) = 1 iff p(v) < q(v): what p finds no less likely than q does stands. MAX compares the logits
+// of the two models, which a constant added to one of them would change; here probabilities.
+struct logit_comparison {
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const double eta =
+        rows.sum([](auto at) { return select(at.confidence_p < at.confidence_q, at.q, 0); });
+    return
+        [=](auto at) { return fma(eta, at.p, select(at.confidence_p < at.confidence_q, 0, at.q)); };
   }
 };
 

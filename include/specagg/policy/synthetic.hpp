@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A given acceptance rate, for the benchmarks of engines. vLLM's `synthetic` accepts each drafted
+// token with that probability, whatever p says, so its tokens follow neither q nor p. Here the law
+// is the nearest to p that allows the rate.
+#pragma once
+#include <specagg/policy/policy.hpp>
+
+SPECAGG_BEGIN
+
+// pi = w q + (1 - w) p with the least w in [0, 1] for which the acceptance rate sum min(q, pi) is
+// at least `rate`. The rate is then max(rate, 1 - TV(q, p)), and TV(pi, p) = max(0, rate - 1 +
+// TV(q, p)): no law with this rate is nearer to p. So pi = p wherever p alone allows the rate.
+struct synthetic {
+  double rate = 0;
+  static constexpr bool reads_confidence = false;
+  constexpr bool valid() const { return rate >= 0 && rate <= 1; }
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const double tv = total_variation(rows), far = tv - (1 - rate);
+    const double w = far > 0 ? (far < tv ? far / tv : 1) : 0;
+    return [=](auto at) { return fma(w, at.q, (1 - w) * at.p); };
+  }
+};
+
+SPECAGG_END
