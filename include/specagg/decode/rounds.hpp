@@ -125,6 +125,8 @@ auto run_round(Round&& round) {
 // decides.
 template <class Policy>
 bool needs_draft(const Policy& policy) {
+  static_assert(!PolicyList<Policy>,
+                "specagg: a decoder takes one policy, or one with state (verify/stateful.hpp)");
   return specagg::with_chosen(policy, [](const auto& chosen) {
     return reads_draft<std::remove_cvref_t<decltype(chosen)>>;
   });

@@ -7,6 +7,7 @@
 #include <specagg/policy/checked.hpp>
 #include <specagg/policy/detail/law.hpp>
 #include <specagg/policy/lossless.hpp>
+#include <specagg/policy/policies_of.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/token.hpp>
@@ -250,16 +251,20 @@ SPECAGG_FUNCTION auto pair_for(const Q& q, const P& p) {
 // Whether the draft's row is read: in any case, or only if the policy reads it.
 enum class draft_row { always, if_read };
 // Calls f(rows, pi) with the normalised rows of position j and pi bound to them. Returns f's
-// status, or what is wrong with the rows. A policy chosen at run time (policy/any_of.hpp) and a row
-// of several kinds (rows/any_row.hpp) are resolved here, so f and all loops in it are compiled for
-// what was chosen.
+// status, or what is wrong with the rows. A list of policies, a policy chosen at run time
+// (policy/any_of.hpp) and a row of several kinds (rows/any_row.hpp) are resolved here, so f and all
+// loops in it are compiled for what was chosen.
 template <draft_row Draft, class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
                                  F&& f) {
   constexpr bool reads_q = Draft == draft_row::always || reads_draft<Policy>;
   using misfit = misfit_of_law<Policy, std::conditional_t<reads_q, QRows, PRows>, PRows>;
   constexpr bool confidence = reads_confidence<Policy>;
-  if constexpr (CompiledForEach<Policy>) {
+  if constexpr (PolicyList<Policy>) {
+    const auto here = policy[j];
+    if (!specagg::valid(here)) return status::invalid_parameter;
+    return detail::with_law<Draft>(here, q_rows, p_rows, j, f);
+  } else if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
       return detail::with_law<Draft>(chosen, q_rows, p_rows, j, f);
     });

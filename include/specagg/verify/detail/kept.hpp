@@ -29,7 +29,7 @@ struct position {
 // time.
 template <class Policy, class QRows, class PRows>
 auto kept_position() {
-  if constexpr (!Misfit<misfit_of_law<Policy, QRows, PRows>>) {
+  if constexpr (!PolicyList<Policy> && !Misfit<misfit_of_law<Policy, QRows, PRows>>) {
     using Q = row_of_list<QRows>;
     using P = row_of_list<PRows>;
     if constexpr (!CompiledForEach<Q> && !CompiledForEach<P> && !holds_elements<Q> &&
