@@ -50,6 +50,7 @@
 #include <specagg/rows/rows.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
+#include <specagg/policy/policies_of.hpp>
 #include <specagg/policy/models.hpp>
 #include <specagg/policy/catalogue.hpp>
 #include <specagg/policy/raw_logits.hpp>
@@ -64,5 +65,6 @@
 #include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>
+#include <specagg/verify/stateful.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/kernels.hpp>

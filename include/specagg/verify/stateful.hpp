@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Policies with state: the law of a token depends on the tokens
+// and rows before it, as with a budget that a text spends. What is here are such policies, and how
+// they are verified.
+#pragma once
+#include <algorithm>
+#include <span>
+
+#include <specagg/policy/any_of.hpp>
+#include <specagg/policy/token_cascade.hpp>
+#include <specagg/verify/verifiers.hpp>
+
+SPECAGG_BEGIN
+
+// A policy with state has a type `state`, and
+//   begin()                   the state before the first token
+//   at(state)                 the policy of the next token
+//   advance(state, y)         the state after token y, or
+//   advance(state, rows, y)   the same from the target's row there: rows.sum, at(rows, y).p and
+//                             what else a policy may use of p, but nothing of q
+// advance() may not look at anything else: then the state is a function of the text, every text has
+// the product of the laws of its tokens, and drafts change nothing. A rule that looks ahead into
+// the draft (FLy), or counts the tokens of a round, is none: its law changes with the draft's
+// length.
+template <class P>
+concept StatefulPolicy = requires(const P& policy, const typename P::state& s) {
+  { policy.begin() } -> std::same_as<typename P::state>;
+  policy.at(s);
+};
+
+namespace detail {
+
+template <class Policy>
+constexpr bool advances_by_token =
+    requires(const Policy& policy, const typename Policy::state& s) { policy.advance(s, 0); };
+
+template <class Policy, class Rows>
+SPECAGG_FUNCTION typename Policy::state advanced(const Policy& policy,
+                                                 const typename Policy::state& s, const Rows& rows,
+                                                 token_id y) {
+  if constexpr (advances_by_token<Policy>) return policy.advance(s, y);
+  else return policy.advance(s, rows, y);
+}
+
+// The policy of one position. Where it is bound it writes the state after its drafted token.
+template <class Policy>
+struct advancing {
+  using state = typename Policy::state;
+  const Policy* policy;
+  const state* here;
+  state* next;  // null: no token is drafted there
+  token_id drafted;
+  static constexpr bool reads_draft = specagg::reads_draft<Policy>;
+  static constexpr bool reads_confidence = specagg::reads_confidence<Policy>;
+  static constexpr bool reads_ids = specagg::reads_ids<Policy>;
+  constexpr bool valid() const { return specagg::valid(policy->at(*here)); }
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    if (next && outside_support(drafted, rows.size(), 1) == status::ok)
+      *next = detail::advanced(*policy, *here, rows, drafted);
+    return policy->at(*here).bind(rows);
+  }
+};
+
+}  // namespace detail
+
+// A verifier of policies with state: verifies by V. The arguments of verify() are those of
+// verify_token; the policy is one with state, and declares what its policies read.
+//   states   memory, one more than tokens are drafted. states[0] is the state after the text; after
+//            verify() it is the one after the emitted tokens: accepted ones and the last, not what
+//            was rejected. If no token could be emitted it is as before
+// invalid_parameter: too few states; or a bonus that the caller gives, if the state needs its row.
+// Acceptances are those with the states that the draft would have led to. Not for trees
+// (policies_of() is).
+template <class V, class State>
+struct stateful_verifier : V {
+  std::span<State> states;
+
+  stateful_verifier(const V& verifier, std::span<State> memory) : V(verifier), states(memory) {}
+
+  template <class Q, class P, StatefulPolicy Policy, class C>
+  verdict verify(const draft& drafted, Q&& q_rows, P&& p_rows, const Policy& policy, C&& chooser,
+                 std::span<emission> out, std::span<double> scratch) const {
+    const std::size_t g = drafted.size();
+    for (draft_acceptance& o : drafted.acceptances) o = {};
+    if (!specagg::valid(policy) || states.size() < g + 1 ||
+        (drafted.bonus.is_given() && !detail::advances_by_token<Policy>))
+      return {.why = status::invalid_parameter};
+    const auto policies = policies_of([&](std::size_t j) {
+      return detail::advancing<Policy>{&policy, &states[j], j < g ? &states[j + 1] : nullptr,
+                                       j < g ? drafted.tokens[j] : no_token};
+    });
+    verdict v = V::verify(drafted, q_rows, p_rows, policies, chooser, out, scratch);
+    const State after = states[v.accepted];
+    if (v.emitted == v.accepted) {
+      states[0] = after;
+      return v;
+    }
+    const token_id last = out[v.accepted].token;
+    if constexpr (detail::advances_by_token<Policy>) {
+      states[0] = policy.advance(after, last);
+    } else {
+      // The row was read when the token was drawn, so this cannot fail.
+      (void)detail::with_target_row<reads_confidence<Policy>>(
+          p_rows, v.accepted, [&](const auto& p) {
+            using row = std::remove_cvref_t<decltype(p)>;
+            states[0] = policy.advance(after, target_rows<reads_confidence<Policy>, row>(p), last);
+            return status::ok;
+          });
+    }
+    return v;
+  }
+};
+
+// A budget of regret along the text, after ASD (arXiv:2608.03447). The regret of a token is ln(max
+// p / p(v)) at temperature 1, in nats: how far its logit is below the largest. The draft's tokens
+// stand where their regret is at most `limit` and at most what is left of `budget`; what q has
+// elsewhere is drawn from p, as in policy/token_cascade.hpp. A token that stands spends its regret.
+// At temperature 0 that is ASD with a limit for each token. ASD's limits for each block of drafts
+// depend on where a round begins, so they are no law of a text.
+struct regret_budget {
+  double budget = 0, limit = infinity;
+  struct state {
+    double spent = 0;
+  };
+  constexpr bool valid() const { return budget >= 0 && is_finite(budget) && limit >= 0; }
+  constexpr state begin() const { return {}; }
+  // Its floor is (1 - alpha) max p.
+  SPECAGG_FUNCTION token_v3 at(const state& s) const {
+    const double left = s.spent < budget ? budget - s.spent : 0;
+    return {1 - exp(left < limit ? -left : -limit)};
+  }
+  template <class Rows>
+  SPECAGG_FUNCTION state advance(const state& s, const Rows& rows, token_id y) const {
+    const double top = rows.max([](auto v) { return v.confidence_p; });
+    const auto p = specagg::at(rows, std::size_t(y)).confidence_p;
+    if (any(p < (1 - at(s).alpha) * top)) return s;  // as the policy compares
+    return {s.spent + (log(top) - log(as_double(p)))};
+  }
+};
+
+// An entropy gate, and tokens of law p after what it let through. Where H(p) / ln V at temperature
+// 1 is at least `threshold`, the draft's tokens stand wherever p > 0 (the rest of q is drawn from
+// p); elsewhere pi = p. After a token there that is not the likeliest of p, the next `window`
+// tokens have the law p. FLy (arXiv:2511.22972) has the same gate, but takes such a token back if
+// the draft's next tokens are rejected, so its law depends on the draft's length: it is not this.
+struct entropy_window {
+  double threshold = 0.3, window = 6;
+  struct state {
+    double left = 0;  // tokens that have the law p
+  };
+  constexpr bool valid() const { return is_finite(threshold) && window >= 0 && is_finite(window); }
+  constexpr state begin() const { return {}; }
+
+  template <class Rows>
+  SPECAGG_FUNCTION static double entropy(const Rows& rows) {
+    const double h = rows.sum([](auto v) { return entropy_term(v.confidence_p); });
+    return rows.size() > 1 ? h / log(double(rows.size())) : 0;
+  }
+  // p where it is `shut`, or p is more certain than `threshold`; else q where p > 0.
+  struct gate {
+    double threshold;  // of H(p) / ln V
+    bool shut;         // the law is p, whatever p is
+    template <class Rows>
+    SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+      const bool open = !shut && entropy(rows) >= threshold;
+      const double eta = rows.sum([=](auto v) { return select(v.p > 0, 0, v.q); });
+      return [=](auto v) { return select(open, fma(eta, v.p, select(v.p > 0, v.q, 0)), v.p); };
+    }
+  };
+  SPECAGG_FUNCTION gate at(const state& s) const { return {threshold, s.left > 0}; }
+  template <class Rows>
+  SPECAGG_FUNCTION state advance(const state& s, const Rows& rows, token_id y) const {
+    if (s.left > 0) return {s.left - 1};
+    const token_id top = rows.argmax([](auto v) { return v.p; });
+    return {y != top && entropy(rows) >= threshold ? window : 0};
+  }
+};
+
+// One policy inside a span of the text, another outside: inside after a token of `open`, as far as
+// the next one of `close`, which still has the law of the inside. TensorRT-LLM and MAX relax their
+// verification so between the marks of a model's thinking.
+template <class Inside, class Outside>
+struct phase {
+  Inside inside;
+  Outside outside;
+  std::span<const token_id> open, close;
+  struct state {
+    bool is_inside = false;
+  };
+  static constexpr bool reads_draft = specagg::reads_draft<Inside> || specagg::reads_draft<Outside>;
+  static constexpr bool reads_confidence =
+      specagg::reads_confidence<Inside> || specagg::reads_confidence<Outside>;
+  static constexpr bool reads_ids = specagg::reads_ids<Inside> || specagg::reads_ids<Outside>;
+  constexpr bool valid() const { return specagg::valid(inside) && specagg::valid(outside); }
+  constexpr state begin() const { return {}; }
+  any_of<Inside, Outside> at(const state& s) const {
+    if (s.is_inside) return inside;
+    return outside;
+  }
+  state advance(const state& s, token_id y) const {
+    const auto is_in = [y](std::span<const token_id> tokens) {
+      return std::find(tokens.begin(), tokens.end(), y) != tokens.end();
+    };
+    return {s.is_inside ? !is_in(close) : is_in(open)};
+  }
+};
+
+SPECAGG_END
