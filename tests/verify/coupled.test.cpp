@@ -47,6 +47,69 @@ TEST_CASE(
     CHECK(due >= (1 - tv) / (1 + tv));
   }
 }
+namespace {
+// H_x = sum_k 1/k - 1/(k + x), for real x.
+double harmonic(double x) {
+  double sum = 0;
+  constexpr int n = 100000;
+  for (int k = n; k >= 1; --k) sum += x / (k * (k + x));
+  return sum + x / n;
+}
+}  // namespace
+
+TEST_CASE("a Gumbel-max watermark keeps its score with drafts, and loses it with other verifiers") {
+  // The detector scores a token by -ln(1 - u), its noise being -ln u. The mean is H_(1/p) if the
+  // token won a race with probability p: so sum p H_(1/p) for a text, and 1 without the key.
+  const auto q = random_row(31, 6, 2), p = random_row(32, 6, 2);
+  double due = 0, tv = 0;
+  for (std::size_t v = 0; v < 6; ++v) {
+    due += p[v] * harmonic(1 / p[v]);
+    tv += std::max(0.0, p[v] - q[v]);
+  }
+  constexpr std::uint32_t most = 30000;
+  const coupled_noise key(2026, 3);
+  const std::vector q_rows(5, ready(q)), p_rows(5, ready(p));
+  std::vector<emission> out(5);
+  std::vector<double> scratch(verify_scratch(6, 4));
+  const auto text_of = [&](const auto& verifier, std::size_t gamma, double& accepted) {
+    std::vector<token_id> text;
+    random_streams random(5);
+    double drafted = 0;
+    accepted = 0;
+    while (text.size() < most) {
+      const auto start = std::uint32_t(text.size());
+      std::vector<token_id> y;
+      for (std::size_t j = 0; j < gamma; ++j)
+        y.push_back(verifier.propose(q_rows[j], start, j, random, scratch));
+      const verdict v = verifier.verify(draft{y, start}, q_rows, p_rows, lossless{}, random,
+                                        std::span(out), std::span(scratch));
+      REQUIRE(v.why == status::ok);
+      for (std::size_t i = 0; i < v.emitted; ++i) text.push_back(out[i].token);
+      accepted += double(v.accepted);
+      drafted += double(std::min(gamma, v.accepted + 1));
+    }
+    accepted /= drafted;
+    text.resize(most);
+    return text;
+  };
+  const auto score = [&](const std::vector<token_id>& text) {
+    double sum = 0;
+    for (std::uint32_t t = 0; t < most; ++t) sum -= std::log(-std::expm1(-key(t, text[t])));
+    return sum / most;
+  };
+  double none = 0, accepted = 0, unmarked = 0;
+  const auto alone = text_of(coupled_verifier{key}, 0, none);
+  CHECK(text_of(coupled_verifier{key}, 4, accepted) == alone);
+  const double marked = score(alone), plain = score(text_of(token_verifier{}, 4, unmarked));
+  std::printf(
+      "watermark: score %.3f, due %.3f; without the key %.3f; accepted %.3f of 1 - TV %.3f\n",
+      marked, due, plain, accepted, 1 - tv);
+  CHECK(std::fabs(marked - due) < 0.06);  // 5 standard errors of about 0.01
+  CHECK(std::fabs(plain - 1) < 0.04);
+  CHECK(due > 1.5);
+  CHECK(accepted >= (1 - tv) / (1 + tv) - 0.02);
+  CHECK(std::fabs(accepted - coupled_acceptance(q, p)) < 0.02);
+}
 TEST_CASE("a race has the winner, and every next one, of scores computed one by one") {
   for (const std::size_t size : {1u, 63u, 64u, 65u, 1000u, 1100u, 3000u}) {
     auto p = random_row(std::uint32_t(size), size, 9);
