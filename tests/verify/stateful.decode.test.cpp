@@ -65,7 +65,7 @@ TEST_CASE("a decoder with a policy with state: the joint law of texts of 3 token
 }
 TEST_CASE("at temperature 0 a budget of regret is ASD: a token stands while the text can pay it") {
   std::size_t stood = 0, refused = 0;
-  for (const double budget : {0., 0.5, 2., 100.})
+  for (const double budget : {0., 0.5, 1., 2., 4., 100.})
     for (const double limit : {0.4, 1.5, 100.}) {
       path due, context{0};
       double spent = 0;
@@ -109,6 +109,7 @@ TEST_CASE("what a verifier of policies with state refuses, and what becomes of t
   CHECK(states[0].spent == 0);
 
   // A state that needs no row takes a given bonus.
+  STATIC_REQUIRE(std::is_same_v<phase<ensemble, ensemble>::one, ensemble>);
   const path opens{1}, closes{2};
   const phase<ensemble, lossless> thinking{{0.5}, {}, opens, closes};
   std::vector<phase<ensemble, lossless>::state> phases(3);

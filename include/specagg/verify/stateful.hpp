@@ -195,7 +195,8 @@ struct phase {
   static constexpr bool reads_ids = specagg::reads_ids<Inside> || specagg::reads_ids<Outside>;
   constexpr bool valid() const { return specagg::valid(inside) && specagg::valid(outside); }
   constexpr state begin() const { return {}; }
-  any_of<Inside, Outside> at(const state& s) const {
+  using one = std::conditional_t<std::is_same_v<Inside, Outside>, Inside, any_of<Inside, Outside>>;
+  one at(const state& s) const {
     if (s.is_inside) return inside;
     return outside;
   }
