@@ -3,7 +3,7 @@
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law token policies unanimous exchange combiners tree block propose decode.
-From specagg Require Import counterexamples coupled cos instances.
+From specagg Require Import counterexamples cuts coupled cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -165,6 +165,38 @@ Check @outside_claim_1_is_not_pi.
 Print Assumptions outside_claim_1_is_not_pi.
 Check @outside_claim_0_is_not_pi.
 Print Assumptions outside_claim_0_is_not_pi.
+
+(* Drafts that are cut: cuts.v *)
+Check @verify_token_of_cut_emits_pi.
+Print Assumptions verify_token_of_cut_emits_pi.
+Check @verify_block_of_cut_emits_pi.
+Print Assumptions verify_block_of_cut_emits_pi.
+Check @kept_part_law.
+Print Assumptions kept_part_law.
+Check @draw_kept_part.
+Print Assumptions draw_kept_part.
+Check @keep_or_replace_kept_emits_pi.
+Print Assumptions keep_or_replace_kept_emits_pi.
+Check @nothing_kept_is_replaced.
+Print Assumptions nothing_kept_is_replaced.
+Check @continued_marked.
+Print Assumptions continued_marked.
+Check @verify_token_of_kept_emits_pi.
+Print Assumptions verify_token_of_kept_emits_pi.
+Check @verify_block_of_kept_emits_pi.
+Print Assumptions verify_block_of_kept_emits_pi.
+Check @verify_tree_of_kept_emits_pi.
+Print Assumptions verify_tree_of_kept_emits_pi.
+Check @verify_tree_recursive_of_kept_emits_pi.
+Print Assumptions verify_tree_recursive_of_kept_emits_pi.
+Check @dropped_if_short_is_not_pi.
+Print Assumptions dropped_if_short_is_not_pi.
+Check @redraw_of_refused_is_not_pi.
+Print Assumptions redraw_of_refused_is_not_pi.
+Check @stop_at_unlikely_is_not_pi.
+Print Assumptions stop_at_unlikely_is_not_pi.
+Check @smaller_vocabulary_is_not_pi.
+Print Assumptions smaller_vocabulary_is_not_pi.
 
 (* The hypotheses can hold: instances.v *)
 Check @collaborative_instance_probability.
