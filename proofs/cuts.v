@@ -255,7 +255,8 @@ Proof.
 by move=> hd; rewrite -continued_marked; apply: (verify_tree_emits_pi end_of_text bonus marked_pi_law hd).
 Qed.
 
-Theorem verify_tree_recursive_of_kept_emits_pi end_of_text (d : seq (option T) -> drafting [finType of option T] R) N f s :
+Theorem verify_tree_recursive_of_kept_emits_pi
+  end_of_text (d : seq (option T) -> drafting [finType of option T] R) N f s :
   (forall t, draws_from_laws (d t)) ->
   drafted (d (marked s)) (Leaf [finType of option T] R) (fun t =>
     verify_tree_recursive marked_pi end_of_text bonus t (marked s) (continued marked_pi N f))
@@ -310,7 +311,8 @@ by split=> //; rewrite /draw /kept_or_drawn /keep_or_replace /norm_or /mass /dra
 Qed.
 End Unlikely.
 
-(* The draft's vocabulary is {0, 1}, the target's {0, 1, 2}; what replaces a rejected token is drawn from the first two. *)
+(* The draft's vocabulary is {0, 1}, the target's {0, 1, 2}. What replaces a rejected token is drawn from the first
+   two. *)
 Section Smaller.
 Let q := row3 (3%:Q / 4%:Q) (1 / 4%:Q) 0.
 Let p := row3 (1 / 4%:Q) (1 / 2%:Q) (1 / 4%:Q).

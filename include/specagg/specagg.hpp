@@ -46,6 +46,7 @@
 #include <specagg/random.hpp>
 #include <specagg/rows/distribution.hpp>
 #include <specagg/rows/any_row.hpp>
+#include <specagg/rows/cut_row.hpp>
 #include <specagg/rows/process.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/policy/policy.hpp>

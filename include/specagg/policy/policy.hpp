@@ -95,6 +95,7 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
       "specagg: the rows of draft and target must have one value type (both float or both double)");
   static_assert(!Walked<Q> || Walked<P>,
                 "specagg: if the draft's rows are sharded, the target's must be, too");
+  static constexpr bool draft_is_cut = detail::is_cut<Q>;
   SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
   SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
   SPECAGG_FUNCTION decltype(auto) walker() const
@@ -192,6 +193,7 @@ template <class Rows>
 class numbered : public reductions<numbered<Rows>> {
  public:
   using value_type = typename Rows::value_type;
+  static constexpr bool draft_is_cut = requires { requires Rows::draft_is_cut; };
   SPECAGG_FUNCTION explicit numbered(const Rows& rows) : rows_(rows) {}
   SPECAGG_FUNCTION std::size_t size() const { return rows_.size(); }
   SPECAGG_FUNCTION decltype(auto) walker() const

@@ -88,6 +88,9 @@ SPECAGG_FUNCTION status readable(const R& row, bool confidence) {
     if (confidence && row.why() == status::ok && !row.confident()) return status::invalid_parameter;
   return row.why();
 }
+// Whether a row is what was kept of a draft (rows/cut_row.hpp).
+template <class R>
+constexpr bool is_cut = requires { requires R::is_cut; };
 // Whether two rows can be read together: they have one size, and are shared out among ranks alike
 // (verify/sharded.hpp).
 template <class A, class B>

@@ -218,6 +218,12 @@ using misfit_of_law =
                           check_rows<PRows>, check_value_types<QRows, PRows>,
                           check_policy_of_rows<Policy, PRows>>::type;
 
+// What is wrong with a policy that would read a part of the draft's row for the row, or ok.
+template <class Policy, class Q>
+SPECAGG_FUNCTION constexpr status whole_enough(const Q&) {
+  return reads_draft<Policy> && is_cut<Q> ? status::invalid_parameter : status::ok;
+}
+
 // f(q, p) with the normalised rows of position j; or missing_row if one of them was not given, or
 // what is wrong with them.
 template <bool Confidence, class QRows, class PRows, class F>
@@ -273,6 +279,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
     return status::invalid_parameter;
   } else if constexpr (reads_q) {
     return detail::with_rows<confidence>(q_rows, p_rows, j, [&](const auto& q, const auto& p) {
+      if (const status s = whole_enough<Policy>(q); s != status::ok) return s;
       const auto rows = detail::pair_for<Policy>(q, p);
       return f(rows, detail::bind_law(rows, policy));
     });
@@ -336,6 +343,11 @@ SPECAGG_FUNCTION examined examine(const Rows& rows, const Pi& pi, token_id y) {
   d.w = as_double(pi(seen));
   d.t = 1;
   if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
+  if constexpr (requires { requires Rows::draft_is_cut; })
+    if (!(d.t > 0)) {  // it was not kept
+      d.w = 0;
+      d.t = 1;
+    }
   d.e.why = outside_support(y, rows.size(), d.t);
   d.e.log_pi = log(d.w);
   d.e.log_p = log(as_double(Sides::p(seen)));

@@ -68,6 +68,7 @@ class kept_positions {
       if (j == count_) {
         const status s = detail::with_rows<reads_confidence<Policy>>(
             q_rows_, p_rows_, j, [&](const auto& q, const auto& p) {
+              if (const status bad = whole_enough<Policy>(q); bad != status::ok) return bad;
               ::new (static_cast<void*>(place)) one(q, p, policy_);
               return status::ok;
             });

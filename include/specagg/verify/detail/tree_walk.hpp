@@ -279,14 +279,18 @@ struct tree_walk {
       write([&] { parent.next = node(c).sibling; });
       const token_id y = token(c);
       if (y == no_token) continue;
+      bool not_kept = false;
       status s = outside_support(y, vocabulary, 1);
       if (s == status::ok)
         s = with_proposal(c, [&](const auto& law) {
           drawn = double(law[std::size_t(y)]);
+          not_kept = is_cut<std::remove_cvref_t<decltype(law)>> && !(drawn > 0);
+          if (not_kept) drawn = 1;
           return outside_support(y, vocabulary, drawn);
         });
       if (s == status::ok) {
-        left = parent.scale * (parent.stored ? stored_weight(parent, y) : node(c).pi);
+        left =
+            not_kept ? 0 : parent.scale * (parent.stored ? stored_weight(parent, y) : node(c).pi);
         return c;
       }
       write([&] { parent.why = s; });
