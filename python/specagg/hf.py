@@ -33,13 +33,15 @@ from ._verify import Sampling, Status, draw, verify
 @dataclass
 class Generated:
     """What generate(return_dict_in_generate=True) returns. sequences [B, S + n]: prompts and new tokens. For each
-    request: how many tokens were drafted, accepted and emitted. rounds: calls of the target."""
+    request: how many tokens were drafted, accepted and emitted, and the log-probability of each emitted token under the
+    policy's law (an importance ratio needs it, not the target's). rounds: calls of the target."""
 
     sequences: Any
     drafted: list[int]
     accepted: list[int]
     emitted: list[int]
     rounds: int
+    log_pi: list[list[float]]
 
 
 class _DraftLength:
@@ -94,6 +96,7 @@ class _Decoding:
         self.vocabulary = int(target.config.vocab_size)
         self.wide = torch.float64 in (target.dtype, draft.dtype)
         self.times = (0, 0.0, 0.0)  # of the last round: calls of the draft, seconds of draft and target
+        self.log_pi: list[list[float]] = [[] for _ in sequences]  # of all emitted tokens
 
     def sizes(self) -> list[int]:
         return [len(self.sequences[b]) - self.pads[b] for b in self.active]
@@ -164,6 +167,8 @@ class _Decoding:
                 raise RuntimeError(f"request {b}: no token can be drawn: {Status(status).name}")
         for model in (self.target, self.draft):
             model.cut([n + a for n, a in zip(before, accepted)])
+        for b, row, n in zip(self.active, out.log_pi.tolist(), out.emitted.tolist()):
+            self.log_pi[b] += row[:n]
         return [row[:n] for row, n in zip(out.tokens.tolist(), out.emitted.tolist())], drafted, accepted
 
     def defer(self) -> tuple[list[list[int]], list[int], list[int]]:
@@ -171,6 +176,7 @@ class _Decoding:
         none: list[list[int]] = [[] for _ in self.active]
         rows = self.rows(self.draft, none, [1] * len(none))[:, 0]
         tokens = self.one_token(rows)
+        chosen = rows.double()
         deferred = []
         for row in rows.double().numpy():
             # sum min(q, pi) is 1 if pi = q, and at most 1/2 if pi = p and p has only the token least probable in q
@@ -178,7 +184,11 @@ class _Decoding:
             deferred.append(int(law(self.policy, row, other, rows="logits", sampling=self.sampling).acceptance < 0.75))
         if any(deferred):
             p = self.rows(self.target, none, deferred)[:, 0]
-            tokens = self.one_token(torch.where(torch.tensor(deferred)[:, None] > 0, p.to(rows.dtype), rows))
+            chosen = torch.where(torch.tensor(deferred)[:, None] > 0, p.to(rows.dtype), rows)
+            tokens = self.one_token(chosen)
+        for b, row, token in zip(self.active, chosen.double().numpy(), tokens):
+            pi = law("lossless", row, row, rows="logits", sampling=self.sampling).pi
+            self.log_pi[b].append(float(np.log(pi[token])))
         return [[token] for token in tokens], [1] * len(none), [1 - d for d in deferred]
 
     def one_token(self, rows: Any) -> list[int]:
@@ -298,8 +308,7 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
                      LogitsProcessorList([*made, *(logits_processor or [])]))
     if int(input_ids.min()) < 0 or int(input_ids.max()) >= work.vocabulary:
         raise ValueError(f"input_ids: not in 0 to {work.vocabulary - 1}")
-    totals = [[0] * count, [0] * count]
-    rounds = 0
+    totals, rounds = [[0] * count, [0] * count], 0
 
     def ended(b: int) -> bool:
         sequence = sequences[b]
@@ -334,7 +343,8 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     ids = _padded(sequences, pad, input_ids)
     if not values.get("return_dict_in_generate"):
         return ids
-    return Generated(ids, totals[0], totals[1], [len(s) - start for s in sequences], rounds)
+    lengths = [len(s) - start for s in sequences]
+    return Generated(ids, *totals, lengths, rounds, [x[:n] for x, n in zip(work.log_pi, lengths)])
 
 
 def generate(

@@ -268,6 +268,21 @@ def test_sequential_calls_the_target_only_where_the_rule_defers(target: Any, nea
     assert torch.equal(greedy, own(near, PROMPTS, MASK))
 
 
+def test_the_log_probability_of_each_token_is_that_under_the_policy(target: Any, near: Any) -> None:
+    how = dict(do_sample=True, temperature=0.7, seed=5, max_new_tokens=12, return_dict_in_generate=True)
+    sampling = specagg.Sampling(0.7)
+    for policy, decoder in (("lossless", "speculative"), ("token-v3:alpha=0.5", "speculative"),
+                            ("ensemble:lambda=0.5", "speculative"), ("chow:alpha=0.7", "sequential")):
+        out = hf.generate(target, near, PROMPT, policy=policy, decoder=decoder, gamma=3, **how)
+        ids = out.sequences
+        with torch.no_grad():
+            q, p = (model(ids).logits[0].double().numpy() for model in (near, target))
+        pi = [specagg.law(policy, q[t - 1], p[t - 1], rows="logits", sampling=sampling).pi[int(ids[0, t])]
+              for t in range(PROMPT.shape[1], ids.shape[1])]
+        assert np.allclose(out.log_pi[0], np.log(pi), atol=1e-4)
+        assert [len(logs) for logs in out.log_pi] == out.emitted
+
+
 def test_a_seed_of_a_request_goes_with_it(target: Any, near: Any) -> None:
     how = dict(do_sample=True, temperature=1.3, max_new_tokens=20)
     for decoder, policy in (("speculative", "lossless"), ("sequential", "chow:alpha=0.5")):
