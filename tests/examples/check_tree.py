@@ -21,7 +21,7 @@ MISTAKES = [
     ("include/specagg/specagg.hpp", "policy, noise, out", "policy, noise, into", "which verify/coupled.hpp does not declare"),
     ("docs/audit.md", r"\n\n", "\n\n[lost](nowhere.md)\n\n", "links to nowhere.md"),
     ("docs/trees.md", r"\n\n", "\n\n[lost](audit.md#nothing-of-the-sort)\n\n", "no such heading"),
-    ("README.md", r"\(docs/proofs.md\)", "(docs/audit.md)", "does not name docs/proofs.md"),
+    ("README.md", r"\(docs/c.md\)", "(docs/audit.md)", "does not name docs/c.md"),
     ("cmake/specaggInstructionSets.cmake", "neon scalar", "neon scalar sve", "sve has either flags or an architecture"),
     ("cmake/specaggInstructionSets.cmake", r"FLAGS_avx2 -mavx2", "FLAGS_avx2 -mavx2 -mbmi2", None),
     ("CMakePresets.json", None, None, "avx2 has not the flags"),
