@@ -344,10 +344,7 @@ SPECAGG_FUNCTION examined examine(const Rows& rows, const Pi& pi, token_id y) {
   d.t = 1;
   if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
   if constexpr (requires { requires Rows::draft_is_cut; })
-    if (!(d.t > 0)) {  // it was not kept
-      d.w = 0;
-      d.t = 1;
-    }
+    if (!(d.t > 0)) d.w = 0, d.t = 1;  // it was not kept
   d.e.why = outside_support(y, rows.size(), d.t);
   d.e.log_pi = log(d.w);
   d.e.log_p = log(as_double(Sides::p(seen)));
