@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments check-engines amalgamate package format tidy clean
+.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments check-engines amalgamate package format tidy site clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,6 +74,11 @@ format:  ## lay out every C++ file as .clang-format says
 tidy:  ## clang-tidy over tests, examples and tools
 	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing
 	@run-clang-tidy -quiet -p build/asan '(tests|examples|tools|research)/.*\.cpp$$'
+
+site:  ## build/site/html/: the documentation as pages for a browser, with a reference (a minute; Chromium checks it if it is there)
+	@scripts/bootstrap site
+	@tools/site/build
+	@tools/site/check
 
 clean:  ## remove build/
 	@rm -rf build

@@ -55,6 +55,7 @@ MISTAKES = [
     ("README.md", r"writes \[0\.73", "writes [0.83", "and docs/performance/results.json has 0.73"),
     ("README.md", r"top-p takes \[0\.22", "top-p takes [0.02", "and docs/performance/results.json has 0.22"),
     ("docs/engine.md", r"less than 3\.6 %", "less than 1.4 %", "and docs/whole-texts/results.json has 4.6, 3.6"),
+    ("tools/site/mkdocs.yml", r"      - docs/trees.md\n", "", "nav lacks docs/trees.md"),
     ("docs/trees.md", "--propose sampled", "--suggest sampled", "names --suggest, which no command has"),
     ("docs/cost-models.md", "the same streams on both\\s+sites", "the same streams on all sites", "no test is called"),
     ("docs/mathematics.md", "`rollback_refused`", "`rollback`", "has no status rollback_refused"),

@@ -5,6 +5,11 @@ specagg_tier(more)
 add_test(NAME "tree: each mistake that is put in is found" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/check_tree.py)
 
 
+add_test(NAME "site: an entry for every public name, and each mistake that is put in is found"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/site.py)
+set_tests_properties("site: an entry for every public name, and each mistake that is put in is found" PROPERTIES
+  SKIP_REGULAR_EXPRESSION "^skipped:")
+
 add_test(NAME "get-model: damage, interruptions, a full disk, two at once"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/get_model.py)
 set_tests_properties("get-model: damage, interruptions, a full disk, two at once" PROPERTIES

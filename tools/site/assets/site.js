@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the theme lacks for keyboards and screen readers: names of regions, and that one can scroll in them.
+window.addEventListener("load", () => {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  for (const region of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre, .md-typeset pre > code"))
+    if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+});
+// The front page's picture, one stage more with each click. Without this script all of it is there.
+(() => {
+  const step = document.getElementById("step");
+  if (!step) return;
+  const stages = [...step.querySelectorAll(".stage")];
+  const [back, next] = step.querySelectorAll("button");
+  const status = step.querySelector("[role=status]");
+  let shown = stages.length;
+  const show = (n) => {
+    shown = Math.max(1, Math.min(stages.length, n));
+    stages.forEach((stage, i) => stage.classList.toggle("hidden", i >= shown));
+    back.disabled = shown === 1;
+    next.textContent = shown === stages.length ? "From the start" : "Next";
+    status.textContent = `${shown} of ${stages.length}`;
+  };
+  back.addEventListener("click", () => show(shown - 1));
+  next.addEventListener("click", () => show(shown === stages.length ? 1 : shown + 1));
+  show(1);
+})();
