@@ -167,10 +167,11 @@ for name, heading, words in GROUPS:
 add("## Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
-add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](../papers.md))." + "".join(
-    f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
-    (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
-add("Plots: " + ", ".join(f"[{plot}]({plot}.svg)" for plot in dict.fromkeys(c["plot"] for c in theorems if c not in unmet)) + ".\n")
+add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([the papers](../papers.md))." + (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
+for c in theorems:
+    said = f" ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})" if c in unmet and "perhaps" in c else ""
+    add(f"* {c['source']}, {c['section']}: {c['claim']}: {verdict({k: v for k, v in c.items() if k != 'perhaps'}, judged[c['id']])}{said}")
+add("")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
 
@@ -211,7 +212,7 @@ add("**Earlier runs of most parts were known when the thresholds were set**; the
     "parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of "
     "the two. They show how a policy behaves, not what it gains on a large model.\n")
 add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
-    "theorems or arithmetic; for them the run only checks the code.\n")
+    f"[theorems or arithmetic]({page.stem}/claims.md#theorems); for them the run only checks the code.\n")
 if of_real := [c for c in findings if c["id"] in real]:
     decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
     add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
