@@ -8,7 +8,7 @@ SamplingParams(extra_args={"specagg": "lossless"}). What is replaced is private 
 was tested with; any other keeps its own sampler.
 
 Words of vLLM: a recovered token is drawn in place of a rejected one; the bonus token follows a draft of which all was
-accepted. No engine has the draft's row there, so under policies that read it a bonus token has the target's law.
+accepted. Under policies that read the draft's row it has the target's law, as vLLM has no row of the draft there.
 """
 
 from __future__ import annotations
@@ -16,194 +16,28 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._core import Policy
-from ._policy import as_policy
-from ._verify import Sampling, Status, _named, _on_a_device, verify
+from ._engine import Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
 
 VERSIONS = ("0.32.0",)  # of vLLM
 
 _log = logging.getLogger("vllm.specagg")  # shown as vLLM's own lines are
-_lossless = as_policy("lossless")
-_greedy = 1e-5  # vLLM's own bound: a temperature below it is 0
-
-
-class Setting(NamedTuple):
-    policy: Policy
-    verifier: str
-
-
-@functools.lru_cache(maxsize=1024)
-def _read(text: str) -> Setting:
-    parts = text.split(",")
-    verifiers = [part for part in parts if part.startswith("verifier=")]
-    if len(verifiers) > 1:
-        raise ValueError("verifier: given twice")
-    verifier = verifiers[0].partition("=")[2] if verifiers else "token"
-    _named({"token": 0, "block": 1, "match": 2}, verifier, "verifier")
-    return Setting(as_policy(",".join(part for part in parts if part not in verifiers)), verifier)
-
-
-def setting(text: Any, name: str) -> Setting:
-    """Of "POLICY:KEY=VALUE,...,verifier=NAME", where all but the policy may be left out. name: whose text it is, for errors."""
-    if not isinstance(text, str):
-        raise TypeError(f'{name}: expected a text as "token_v3:alpha=0.3,verifier=block", not {type(text).__name__}')
-    try:
-        return _read(text)
-    except ValueError as e:
-        raise ValueError(f'{name}: "{text}": {e}') from None
 
 
 def _of_request(extra_args: Any, usual: Setting | None) -> Setting | None:
-    """What SamplingParams.extra_args say; else the usual."""
-    given = (extra_args or {}).get("specagg")
-    return usual if given is None else setting(given, 'extra_args["specagg"]')
-
-
-# ---- a round ---------------------------------------------------------------------------------------------------------
-
-
-class Round(NamedTuple):
-    """What both model runners give: N drafted tokens of B requests. Tensors on one device."""
-
-    rows: Tensor  # [N + B, V] float32: target logits, edited, before temperature; of each request gamma rows and one more
-    drafts: Tensor  # [N] int32 or int64
-    cu_num_draft_tokens: Tensor  # [B] int32 or int64
-    most: int  # no request has more drafted tokens
-    q: Tensor | None  # [N, V] float32: the rows that drafts were drawn from
-    q_logits: bool  # they are logits before temperature; or probabilities at it
-    seeds: Tensor  # [B] int64
-    positions: Tensor  # [B] int64: how many tokens stand before the drafts
-    temperature: Tensor  # [B] float32, 0: the likeliest token
-    top_k: Tensor | None  # [B] int, V: none
-    top_p: Tensor | None  # [B] float32
-
-
-class Decided(NamedTuple):
-    tokens: Tensor  # [B, most + 1] int32, then -1
-    emitted: Tensor  # [B] int32, at least 1
-    log_pi: Tensor  # [B, most + 1]: log-probabilities of the tokens under the policy's law, then NaN
-
-
-def _requests_of_rows(cu: Tensor, N: int) -> Tensor:
-    """[N + B]: which request a row of the target is of. Waits for no device."""
-    B = cu.shape[0]
-    ends = cu + torch.arange(1, B + 1, device=cu.device)
-    return torch.searchsorted(ends, torch.arange(N + B, device=cu.device, dtype=ends.dtype), right=True)
-
-
-def _drafted_rows(of: Tensor, N: int) -> Tensor:
-    """[N]: the rows of the target that drafted tokens are verified with: all but the last of each request."""
-    last = torch.ones_like(of)
-    last[:-1] = (of[1:] != of[:-1]).to(of.dtype)
-    return torch.argsort(last, stable=True)[:N]
-
-
-def _draft_logits(r: Round, of: Tensor) -> Tensor | None:
-    """[N, V]: logits whose softmax at the request's temperature is q, for policies that look at q before temperature."""
-    if r.q is None or r.q_logits:
-        return r.q
-    temperature = r.temperature[of[_drafted_rows(of, len(r.q))]]
-    return r.q.log() * torch.where(temperature < _greedy, torch.ones_like(temperature), temperature)[:, None]
-
-
-def _on_cpu(r: Round, how: Setting) -> Decided:
-    offsets = np.concatenate([[0], r.cu_num_draft_tokens.numpy().astype(np.int64)])
-    B, V = len(offsets) - 1, r.rows.shape[1]
-    temperature = r.temperature.double().numpy()
-    top_k = np.zeros(B, np.int64) if r.top_k is None else np.where(r.top_k.numpy() >= V, 0, r.top_k.numpy()).astype(np.int64)
-    top_p = np.ones(B) if r.top_p is None else r.top_p.double().numpy()
-    reads, q = how.policy.reads_draft, r.q
-    logits = q is None or r.q_logits or reads
-    if reads:
-        q = _draft_logits(r, _requests_of_rows(r.cu_num_draft_tokens, r.drafts.numel()))
-    out = verify(r.drafts, q, r.rows, how.policy, how.verifier, seed=r.seeds.numpy().view(np.uint64), requests=0,
-                 positions=r.positions.numpy(), rows=("logits" if logits else "probabilities", "logits"), offsets=offsets,
-                 sampling=Sampling(temperature, top_k, top_p), draft_sampling=Sampling(temperature) if logits else None,
-                 bonus=not reads)
-    tokens, log_pi = np.full((B, r.most + 1), -1, np.int32), np.full((B, r.most + 1), np.nan)
-    tokens[:, : out.tokens.shape[1]], log_pi[:, : out.tokens.shape[1]] = out.tokens, out.log_pi
-    emitted, bad = out.emitted.copy(), out.statuses.copy()
-    # a bonus token is due: policies that read q have drawn none; or a draft cannot be followed
-    which = np.flatnonzero(emitted == out.accepted)
-    for i in np.flatnonzero(bad):
-        _log.warning("specagg: drafts of request %d of this batch are not followed: %s", i, Status(bad[i]).name)
-    if len(which):
-        rows = offsets[which] + which + emitted[which]
-        more = verify(np.zeros(0, np.int32), None, r.rows[torch.from_numpy(rows)], _lossless, how.verifier,
-                      seed=r.seeds.numpy().view(np.uint64)[which], requests=0, positions=r.positions.numpy()[which] + emitted[which],
-                      offsets=np.zeros(len(which) + 1, np.int64),
-                      sampling=Sampling(temperature[which], top_k[which], top_p[which]))
-        tokens[which, emitted[which]], log_pi[which, emitted[which]] = more.tokens[:, 0], more.log_pi[:, 0]
-        emitted[which] += more.emitted
-        bad[which] = more.statuses
-    for i in np.flatnonzero(emitted == 0):
-        _log.error("specagg: the target's row of request %d of this batch is %s: token 0 is emitted", i, Status(bad[i]).name)
-        tokens[i, 0], emitted[i] = 0, 1
-    return Decided(torch.from_numpy(tokens), torch.from_numpy(emitted), torch.from_numpy(log_pi))
-
-
-def _on_device(r: Round, how: Setting) -> Decided:
-    """As _on_cpu(), in kernels, without waiting for them. Filters are vLLM's, as specagg.cuda has none."""
-    from . import cuda
-
-    B, N, cu = r.seeds.shape[0], r.drafts.numel(), r.cu_num_draft_tokens.contiguous()
-    of = _requests_of_rows(cu, N)
-    rows, q = r.rows, r.q
-    if r.top_k is not None or r.top_p is not None:
-        rows = rows.masked_fill(processed(r, of).isneginf(), -torch.inf)
-    if how.policy.reads_draft and q is not None:
-        at_bonus = rows.clone()  # the kernels want a row of q at each bonus token, too; that token is drawn again below
-        at_bonus[_drafted_rows(of, N)] = _draft_logits(r, of)
-        q = at_bonus
-    probabilities = q is not None and q is r.q and not r.q_logits
-    usual = dict(seeds=r.seeds, requests=0, temperature=r.temperature, verifier=how.verifier, log_probs=True)
-    out = cuda.verify(r.drafts.contiguous(), rows, None if probabilities else q, draft_probs=q if probabilities else None,
-                      cu_num_draft_tokens=cu, max_spec_len=r.most, policy=how.policy, positions=r.positions, **usual)
-    tokens, emitted, log_pi = out.tokens.to(torch.int32), out.emitted, out.log_pi
-    assert log_pi is not None
-    if how.policy.reads_draft:
-        counts = torch.diff(cu, prepend=cu.new_zeros(1))
-        begin, accepted = cu - counts, out.accepted.long()
-        drafts = torch.cat([r.drafts, r.drafts.new_full((1,), -1)])
-        due = (emitted == accepted) | (accepted == counts) | (drafts[(begin + accepted).long()] == -1)
-        last = rows[(begin + torch.arange(B, device=cu.device) + accepted).long()]
-        more = cuda.verify(r.drafts[:0].contiguous(), last, cu_num_draft_tokens=torch.zeros_like(cu), max_spec_len=0,
-                           policy=_lossless, positions=r.positions + accepted, **usual)
-        assert more.log_pi is not None
-        at = accepted[:, None]
-        tokens = tokens.scatter(1, at, torch.where(due[:, None], more.tokens.to(torch.int32), tokens.gather(1, at)))
-        log_pi = log_pi.scatter(1, at, torch.where(due[:, None], more.log_pi, log_pi.gather(1, at)))
-        emitted = torch.where(due, out.accepted + more.emitted, emitted)
-    tokens[:, 0] = torch.where(emitted == 0, torch.zeros_like(tokens[:, 0]), tokens[:, 0])
-    return Decided(tokens, emitted.clamp(min=1), log_pi)
-
-
-def decide(r: Round, settings: Sequence[Any]) -> Decided:
-    """The tokens of a round. settings: of each request. Where they differ, the whole batch is verified with each of them,
-    so that no request's tokens depend on the others."""
-    run = _on_device if _on_a_device(r.rows) else _on_cpu
-    first, *others = dict.fromkeys(settings)
-    out = run(r, first)
-    for other in others:
-        mine = torch.tensor([one == other for one in settings], device=r.rows.device)
-        new = run(r, other)
-        out = Decided(torch.where(mine[:, None], new.tokens, out.tokens), torch.where(mine, new.emitted, out.emitted),
-                      torch.where(mine[:, None], new.log_pi, out.log_pi))
-    return out
+    return of_request(extra_args, usual, "extra_args")
 
 
 def processed(r: Round, of: Tensor) -> Tensor:
     """The target's rows [N + B, V] after temperature and vLLM's filters."""
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-    temperature = r.temperature[of]
-    rows = r.rows / torch.where(temperature < _greedy, torch.ones_like(temperature), temperature)[:, None]
+    rows = r.rows / divisors(r.temperature[of])[:, None]
     return apply_top_k_top_p(rows, None if r.top_k is None else r.top_k[of], None if r.top_p is None else r.top_p[of])
 
 
@@ -219,8 +53,8 @@ def _with_log_pi(tensors: Any, log_pi: Tensor) -> Any:
 
 
 def _seeds(generators: dict[int, Any], B: int) -> Tensor:
-    """The seeds of SamplingParams; else new ones of torch's generator, which all ranks have in the same state."""
-    seeds = torch.randint(-(2**63), 2**63 - 1, (B,), dtype=torch.int64)
+    """The seeds of SamplingParams; else new ones."""
+    seeds = new_seeds(B)
     for i, generator in generators.items():
         seed = generator.initial_seed()
         seeds[i] = seed - 2**64 if seed >= 2**63 else seed
@@ -247,11 +81,11 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
               _seeds(how.generators, B).to(device, non_blocking=True),
               torch.zeros(B, dtype=torch.int64, device=device) if positions is None else positions,
               torch.zeros(B, device=device) if how.temperature is None else how.temperature[:B], how.top_k, how.top_p)
-    out = decide(r, settings)
+    out = decide(r, settings, _log)
     logprobs = None
     if how.max_num_logprobs is not None:
         in_place = self.is_processed_logprobs_mode
-        shown = processed(r, _requests_of_rows(r.cu_num_draft_tokens, len(at_target))) if in_place else logits
+        shown = processed(r, requests_of_rows(r.cu_num_draft_tokens, len(at_target))) if in_place else logits
         logprobs = self._get_logprobs_tensors(how.max_num_logprobs, metadata, logits, shown[at_target], shown[at_bonus],
                                               out.tokens)
         if in_place and not self.is_logits_logprobs_mode:
@@ -285,10 +119,10 @@ def draw_draft(logits: Tensor, sampling_metadata: Any, use_fp64_gumbel: bool = F
     request with a seed is drawn by the request's own."""
     ids, probs = own(logits, sampling_metadata, use_fp64_gumbel)
     how = sampling_metadata
-    if not how.all_greedy and len(ids) == len(how.temperature):
+    if not how.allgreedy and len(ids) == len(how.temperature):
         for i, generator in how.generators.items():
             noise = torch.empty_like(probs[i]).exponential_(generator=generator)
-            ids[i] = torch.where(how.temperature[i] < _greedy, ids[i], (probs[i] / noise).argmax())
+            ids[i] = torch.where(how.temperature[i] < greedy, ids[i], (probs[i] / noise).argmax())
     return ids, probs
 
 
@@ -300,8 +134,7 @@ def _before_temperature(rows: Tensor, sampler: Any, of: Tensor, slots: np.ndarra
     states = sampler.sampling_states
     if np.all(np.isin(states.temperature.np[slots], (0.0, 1.0))):
         return rows.float()
-    temperature = states.temperature.gpu[of]
-    return rows * torch.where(temperature == 0, torch.ones_like(temperature), temperature)[:, None]
+    return rows * divisors(states.temperature.gpu[of])[:, None]
 
 
 def _fitted(q: Tensor, V: int) -> Tensor:
@@ -328,7 +161,7 @@ def verify_v2(self: Any, logits: Tensor, draft_logits: Tensor | None, draft_samp
     r = Round(_before_temperature(rows, self.sampler, expanded_idx_mapping.long(), idx_mapping_np),
               verify_draft_sampled[after], cu, self.num_speculative_steps, q, True, states.seeds.gpu[slots],
               pos[cu_num_logits[:-1].long()].long() + 1, states.temperature.gpu[slots], None, None)
-    out = decide(r, [self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()])
+    out = decide(r, [self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
     self.specagg_log_pi = out.log_pi
     return rows, out.tokens.long(), out.emitted
 
@@ -341,7 +174,7 @@ def logprobs_v2(self: Any, sampled: Tensor, num_sampled: Tensor, logits: Tensor,
         return out
     B = len(cu_num_logits) - 1
     begin = cu_num_logits[:-1].long()
-    of = _requests_of_rows(cu_num_logits[1:] - torch.arange(1, B + 1, device=begin.device), len(logits) - B)
+    of = requests_of_rows(cu_num_logits[1:] - torch.arange(1, B + 1, device=begin.device), len(logits) - B)
     return _with_log_pi(out, self.specagg_log_pi[of, torch.arange(len(logits), device=begin.device) - begin[of]])
 
 
@@ -355,7 +188,7 @@ def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor,
     none = torch.zeros(len(slots), dtype=torch.int32, device=rows.device)
     r = Round(_before_temperature(rows, self, slots, idx_mapping_np), none[:0], none, 0, None, True,
               states.seeds.gpu[slots], pos.long() + 1, states.temperature.gpu[slots], None, None)
-    out = decide(r, [self.specagg_settings[i] for i in idx_mapping_np.tolist()])
+    out = decide(r, [self.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
     return out.tokens[:, 0].long(), rows
 
 

@@ -2,9 +2,7 @@
 """specagg.vllm without vLLM: its functions have the parameters of those that they replace (vllm_facts.json), and decide as
 they should with objects that have the recorded names alone. tools/engines/check-vllm runs the engine itself."""
 
-import copy
 import inspect
-import json
 import logging
 import os
 import pathlib
@@ -18,13 +16,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="specagg.vllm needs torch")
 
 import emulated  # noqa: E402
+import engine_facts  # noqa: E402
 import specagg  # noqa: E402
-import vllm_facts  # noqa: E402
-from specagg import cuda  # noqa: E402
+from drafted import P, V, Many, check_first, softmax, two_tokens  # noqa: E402
+from specagg import _engine, cuda  # noqa: E402
 from specagg import vllm as plug_in  # noqa: E402
 
-FACTS = json.loads(pathlib.Path(__file__).with_name("vllm_facts.json").read_text())
-V1, V2 = vllm_facts.V1, vllm_facts.V2
+FACTS = engine_facts.recorded("vllm")
+V1, V2 = engine_facts.V1, engine_facts.V2
 REPLACED = {
     "sampling_params:SamplingParams._verify_extra_args": plug_in._verify_extra_args,
     f"{V1}:RejectionSampler.forward": plug_in.forward,
@@ -36,20 +35,10 @@ REPLACED = {
     "v1/worker/gpu/sample/sampler:Sampler._sample_random": plug_in.sample_v2,
 }
 LOSSLESS, TOKEN_V3 = plug_in.setting("lossless", "test"), plug_in.setting("token_v3:alpha=0.3", "test")
-V = 5
 
 
 def differences(facts):
-    """What of the recorded version the plug-in does not fit."""
-    out = [] if facts["version"] in plug_in.VERSIONS else [f"version {facts['version']}"]
-    for place, function in REPLACED.items():
-        ours = [one.name + "=" * (one.default is not one.empty) for one in inspect.signature(function).parameters.values()
-                if one.kind is not one.KEYWORD_ONLY]
-        if ours != facts["functions"][place]:
-            out.append(f"{place}: {ours}")
-    for place, names in vllm_facts.FIELDS.items():
-        out += [f"{place} has no {name}" for name in names.split() if name not in facts["fields"][place]]
-    return out
+    return engine_facts.differences("vllm", facts, plug_in.VERSIONS, REPLACED)
 
 
 def test_fits_the_recorded_version():
@@ -57,22 +46,17 @@ def test_fits_the_recorded_version():
 
 
 def test_finds_a_planted_change():
-    for place in REPLACED:
-        planted = copy.deepcopy(FACTS)
-        planted["functions"][place].append("more")
-        assert len(differences(planted)) == 1
-    for place, names in vllm_facts.FIELDS.items():
-        planted = copy.deepcopy(FACTS)
-        planted["fields"][place].remove(names.split()[-1])
+    for planted in engine_facts.planted("vllm", FACTS, REPLACED):
         assert len(differences(planted)) == 1
     assert differences({**FACTS, "version": "0.0.1"}) == ["version 0.0.1"]
 
 
 def test_records_names_of_source_text(tmp_path):
-    text = "class A:\n    x: int\n    def f(self, a, b=1):\n        self.y = a\n    @property\n    def z(self): pass\n"
-    tree = vllm_facts.ast.parse(text)
-    assert set(vllm_facts._fields(vllm_facts._named(tree, ["A"]))) == {"x", "y", "z"}
-    assert [one.arg for one in vllm_facts._named(tree, ["A", "f"]).args.args] == ["self", "a", "b"]
+    text = ("class A:\n    x: int\n    w = 1\n    def f(self, a, b=1):\n        self.y = a\n    @property\n"
+            "    def z(self): pass\n")
+    tree = engine_facts.ast.parse(text)
+    assert set(engine_facts._fields(engine_facts._named(tree, ["A"]))) == {"x", "w", "y", "z"}
+    assert [one.arg for one in engine_facts._named(tree, ["A", "f"]).args.args] == ["self", "a", "b"]
 
 
 # ---- what is asked for -----------------------------------------------------------------------------------------------
@@ -272,60 +256,6 @@ class LogprobsTensors:
         return LogprobsTensors(self.logprob_token_ids, logprobs)
 
 
-def rows(seed=0):
-    """Logits: of the target after each text of fewer than three tokens, and of the draft."""
-    random = np.random.default_rng(seed)
-    return random.normal(0, 1.2, (2, 3, V, V)).astype(np.float32)
-
-
-P, Q = rows()
-
-
-def softmax(x, temperature=1.0, top_p=1.0):
-    p = np.exp(np.float64(x) / temperature)
-    p /= p.sum(-1, keepdims=True)
-    order = np.argsort(-p)
-    p[order[np.cumsum(p[order]) - p[order] >= top_p]] = 0
-    return p / p.sum()
-
-
-class Many:
-    """B requests with drafts of `gamma` tokens after token 0; row j of a draft is after its token j - 1."""
-
-    def __init__(self, B, gamma=2, temperature=1.0):
-        random = np.random.default_rng(5)
-        self.drafts, self.q, self.p, at = [], [], [], np.zeros(B, int)
-        for j in range(gamma + 1):
-            self.p.append(P[j, at])
-            if j < gamma:
-                q = np.exp(np.float64(Q[j]) / temperature)
-                q /= q.sum(-1, keepdims=True)
-                self.q.append(q[at].astype(np.float32))
-                at = (random.random((B, 1)) > np.cumsum(q[at], 1)[:, :-1]).sum(1)
-                self.drafts.append(at)
-        self.p = torch.from_numpy(np.stack(self.p, 1).reshape(-1, V))
-        self.q = torch.from_numpy(np.stack(self.q, 1).reshape(-1, V))
-        self.drafts = np.stack(self.drafts, 1).tolist()
-
-
-def two_tokens(name, temperature=1.0, top_p=1.0, gamma=2):
-    """The law of the first two tokens; the second of gamma 1 is a bonus token where the first was accepted."""
-    sampling = specagg.Sampling(temperature)
-
-    def pi(j, a):
-        p = softmax(P[j, a], temperature, top_p)
-        if name == "lossless":
-            return p
-        return specagg.law(name, Q[j, a], P[j, a], rows="logits", sampling=sampling).pi
-
-    first = pi(0, 0)
-    return first, np.array([first[a] * (softmax(P[1, a], temperature, top_p) if gamma == 1 else pi(1, a)) for a in range(V)])
-
-
-def check_first(tokens, first):
-    assert specagg.goodness_of_fit(tokens[:, 0].numpy(), first).passed
-
-
 # ---- model runner V1 -------------------------------------------------------------------------------------------------
 
 
@@ -470,25 +400,26 @@ def test_v1_temperature_zero(vllm):
 
 
 def test_v1_invalid_rows_are_said(vllm, caplog):
-    many = Many(3)
+    many = Many(20000)
     many.p[3:6] = torch.nan
-    many.q[0, many.drafts[0][0]] = 0
+    many.q[0::2] = torch.nan  # of the first drafted tokens
     with caplog.at_level(logging.WARNING):
-        out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(3), usual=TOKEN_V3,
+        out = plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(20000), usual=TOKEN_V3,
                               own=None).sampled_token_ids
-    assert out[1].tolist() == [0, -1, -1] and (out[[0, 2], 0] >= 0).all()
+    assert out[1].tolist() == [0, -1, -1] and (out[[0, 2], 0] >= 0).all() and (out[:, 1] == -1).all()
+    check_first(torch.cat([out[:1], out[2:]]), softmax(P[0, 0]))  # of the target
     assert "the target's row of request 1 of this batch is invalid_row" in caplog.text and "ERROR" in caplog.text
-    assert "drafts of request 0 of this batch are not followed: draft_not_in_support" in caplog.text
+    assert "drafts of request 0 of this batch are not followed: invalid_row" in caplog.text
 
 
-def test_v1_a_draft_that_q_excludes_gives_the_targets_law(vllm):
+def test_v1_a_draft_that_q_excludes_is_rejected(vllm):
     B = 20000
     many = Many(B)
     many.q[::2, 3] = 0
     for text in ("lossless", "token_v3:alpha=0.3"):
         out = plug_in.forward(rejection_sampler(), metadata_of([[3, 1]] * B), many.q, many.p, metadata_for(B),
                               usual=plug_in.setting(text, "test"), own=None).sampled_token_ids
-        check_first(out, softmax(P[0, 0]))
+        check_first(out, specagg.law(text, many.q[0].log().numpy(), P[0, 0], rows="logits").pi)
 
 
 def test_v1_drafts_of_minus_one_end(vllm):
@@ -689,12 +620,12 @@ def emulator(tmp_path_factory):
 @pytest.mark.parametrize("text", [pytest.param("lossless", marks=pytest.mark.skipif(
     os.environ.get("CI") is not None, reason="takes too long where CI is set")), "token_v3:alpha=0.3"])
 def test_tokens_of_a_device_are_the_cpus(emulator, vllm, text):
-    many, how = Many(30), plug_in.setting(text, "test")
+    many, how, log = Many(30), plug_in.setting(text, "test"), logging.getLogger("test")
     drafts = torch.tensor([[a, -1 if i % 5 == 0 else b] for i, (a, b) in enumerate(many.drafts)]).flatten()
-    r = plug_in.Round(many.p, drafts.int(), torch.arange(1, 31, dtype=torch.int32) * 2, 2, many.q, False, torch.arange(30) - 5,
+    r = _engine.Round(many.p, drafts.int(), torch.arange(1, 31, dtype=torch.int32) * 2, 2, many.q, False, torch.arange(30) - 5,
                       torch.arange(30) + 3, torch.tensor([1.0, 0.7, 0.0]).repeat(10), None, None)
     filters = r._replace(top_k=torch.full((30,), 4), top_p=torch.full((30,), 0.9))
     for one in (r, filters):
-        here, there = plug_in._on_cpu(one, how), plug_in._on_device(one, how)
+        here, there = _engine.on_cpu(one, how, log), _engine.on_device(one, how, log)
         assert here.tokens.tolist() == there.tokens.tolist() and here.emitted.tolist() == there.emitted.tolist()
         np.testing.assert_allclose(here.log_pi, there.log_pi, atol=1e-5)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plug-ins of engines share (specagg.vllm, specagg.sglang): the text that names a policy, and a round."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any, NamedTuple, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._core import Policy
+from ._policy import as_policy
+from ._verify import Sampling, Status, _named, _on_a_device, verify
+
+lossless = as_policy("lossless")
+greedy = 1e-5  # vLLM's bound: a temperature below it is 0
+
+
+class Setting(NamedTuple):
+    policy: Policy
+    verifier: str
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(text: str) -> Setting:
+    parts = text.split(",")
+    verifiers = [part for part in parts if part.startswith("verifier=")]
+    if len(verifiers) > 1:
+        raise ValueError("verifier: given twice")
+    verifier = verifiers[0].partition("=")[2] if verifiers else "token"
+    _named({"token": 0, "block": 1, "match": 2}, verifier, "verifier")
+    return Setting(as_policy(",".join(part for part in parts if part not in verifiers)), verifier)
+
+
+def setting(text: Any, name: str) -> Setting:
+    """Of "POLICY:KEY=VALUE,...,verifier=NAME", where all but the policy may be left out. name: whose text it is, for errors."""
+    if not isinstance(text, str):
+        raise TypeError(f'{name}: expected a text as "token_v3:alpha=0.3,verifier=block", not {type(text).__name__}')
+    try:
+        return _read(text)
+    except ValueError as e:
+        raise ValueError(f'{name}: "{text}": {e}') from None
+
+
+def of_request(given: Any, usual: Setting | None, name: str) -> Setting | None:
+    """What a request's own parameters, a dict or None, say under "specagg"; else the usual. name: theirs, for errors."""
+    own = (given or {}).get("specagg")
+    return usual if own is None else setting(own, f'{name}["specagg"]')
+
+
+def new_seeds(B: int, device: Any = None) -> Tensor:
+    """Of torch's generator, which all ranks have in the same state."""
+    return torch.randint(-(2**63), 2**63 - 1, (B,), dtype=torch.int64, device=device)
+
+
+# ---- a round ---------------------------------------------------------------------------------------------------------
+
+
+class Round(NamedTuple):
+    """What engines give: N drafted tokens of B requests. Tensors on one device."""
+
+    rows: Tensor  # [N + B, V] float32: target logits, edited, before temperature; of each request gamma rows and one more
+    drafts: Tensor  # [N] int32 or int64
+    cu_num_draft_tokens: Tensor  # [B] int32 or int64
+    most: int  # no request has more drafted tokens
+    q: Tensor | None  # [N, V] float32: the rows that drafts were drawn from
+    q_logits: bool  # they are logits before temperature; or probabilities at it
+    seeds: Tensor  # [B] int64
+    positions: Tensor  # [B] int64: how many tokens stand before the drafts
+    temperature: Tensor  # [B] float32, 0: the likeliest token
+    top_k: Tensor | None  # [B] int, V: none
+    top_p: Tensor | None  # [B] float32
+
+
+class Decided(NamedTuple):
+    tokens: Tensor  # [B, most + 1] int32, then -1
+    emitted: Tensor  # [B] int32, at least 1
+    log_pi: Tensor  # [B, most + 1]: log-probabilities of the tokens under the policy's law, then NaN
+
+
+def requests_of_rows(cu: Tensor, N: int) -> Tensor:
+    """[N + B]: which request a row of the target is of. Waits for no device."""
+    B = cu.shape[0]
+    ends = cu + torch.arange(1, B + 1, device=cu.device)
+    return torch.searchsorted(ends, torch.arange(N + B, device=cu.device, dtype=ends.dtype), right=True)
+
+
+def draft_logits(r: Round) -> Tensor | None:
+    """[N, V]: logits whose softmax at the request's temperature is q, for policies that look at q before temperature."""
+    if r.q is None or r.q_logits:
+        return r.q
+    cu = r.cu_num_draft_tokens
+    of = torch.searchsorted(cu, torch.arange(len(r.q), device=cu.device, dtype=cu.dtype), right=True)
+    return r.q.log() * divisors(r.temperature[of])[:, None]
+
+
+def divisors(temperature: Tensor) -> Tensor:
+    """What rows are divided by: 1 for a temperature of 0."""
+    return torch.where(temperature < greedy, torch.ones_like(temperature), temperature)
+
+
+def on_cpu(r: Round, how: Setting, log: logging.Logger) -> Decided:
+    offsets = np.concatenate([[0], r.cu_num_draft_tokens.numpy().astype(np.int64)])
+    B, reads = len(offsets) - 1, how.policy.reads_draft
+    logits, q = r.q is None or r.q_logits or reads, draft_logits(r) if reads else r.q
+    seeds, positions = r.seeds.numpy().view(np.uint64), r.positions.numpy()
+    sampling = [r.temperature.double().numpy(), np.zeros(B, np.int64) if r.top_k is None else r.top_k.long().numpy(),
+                np.ones(B) if r.top_p is None else r.top_p.double().numpy()]
+    tokens, log_pi = np.empty((B, r.most + 1), np.int32), np.full((B, r.most + 1), np.nan)
+    # no engine has the draft's row at a bonus token, so policies that read it have the target's law there
+    out = verify(r.drafts, q, r.rows, how.policy, how.verifier, seed=seeds, requests=0, positions=positions, offsets=offsets,
+                 rows=("logits" if logits else "probabilities", "logits"), sampling=Sampling(*sampling),
+                 draft_sampling=Sampling(sampling[0]) if logits else None, bonus="target" if reads else True, out=tokens)
+    log_pi[:, : out.tokens.shape[1]] = out.log_pi
+    emitted, bad = out.emitted.copy(), out.statuses.copy()
+    which = np.flatnonzero(bad)
+    for i in which:
+        log.warning("specagg: drafts of request %d of this batch are not followed: %s", i, Status(bad[i]).name)
+    if len(which):  # a token of p after those that were accepted
+        more = verify(np.zeros(0, np.int32), None, r.rows[torch.from_numpy(offsets[which] + which + emitted[which])], lossless,
+                      how.verifier, seed=seeds[which], requests=0, positions=positions[which] + emitted[which],
+                      offsets=np.zeros(len(which) + 1, np.int64), sampling=Sampling(*(one[which] for one in sampling)))
+        tokens[which, emitted[which]], log_pi[which, emitted[which]] = more.tokens[:, 0], more.log_pi[:, 0]
+        emitted[which] += more.emitted
+        bad[which] = more.statuses
+    for i in np.flatnonzero(emitted == 0):
+        log.error("specagg: the target's row of request %d of this batch is %s: token 0 is emitted", i, Status(bad[i]).name)
+        tokens[i, 0], emitted[i] = 0, 1
+    return Decided(torch.from_numpy(tokens), torch.from_numpy(emitted), torch.from_numpy(log_pi))
+
+
+def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
+    """As on_cpu(), in kernels, without waiting for them; so nothing is logged, and where no token is emitted it is 0."""
+    from . import cuda
+
+    q, reads = draft_logits(r) if how.policy.reads_draft else r.q, how.policy.reads_draft
+    logits = r.q_logits or reads
+    filters: dict[str, Any] = {}
+    if r.top_k is not None or r.top_p is not None:
+        filters = dict(top_k=r.top_k, top_p=r.top_p)
+        if q is not None and logits:  # drafts are drawn with the temperature only
+            filters |= dict(draft_top_k=0, draft_top_p=1.0)
+    out = cuda.verify(r.drafts.contiguous(), r.rows, q if logits else None, draft_probs=None if logits else q,
+                      cu_num_draft_tokens=r.cu_num_draft_tokens.contiguous(), max_spec_len=r.most, policy=how.policy,
+                      verifier=how.verifier, seeds=r.seeds, requests=0, positions=r.positions, temperature=r.temperature,
+                      bonus="target" if reads else True, log_probs=True, **filters)
+    tokens, emitted, log_pi = out.tokens.to(torch.int32), out.emitted, out.log_pi
+    assert log_pi is not None
+    tokens[:, 0] = torch.where(emitted == 0, torch.zeros_like(tokens[:, 0]), tokens[:, 0])
+    return Decided(tokens, emitted.clamp(min=1), log_pi)
+
+
+def decide(r: Round, settings: Sequence[Any], log: logging.Logger) -> Decided:
+    """The tokens of a round. settings: of each request. Where they differ, the whole batch is verified with each of them,
+    so that no request's tokens depend on the others."""
+    run = on_device if _on_a_device(r.rows) else on_cpu
+    first, *others = dict.fromkeys(settings)
+    out = run(r, first, log)
+    for other in others:
+        mine = torch.tensor([one == other for one in settings], device=r.rows.device)
+        new = run(r, other, log)
+        out = Decided(torch.where(mine[:, None], new.tokens, out.tokens), torch.where(mine, new.emitted, out.emitted),
+                      torch.where(mine[:, None], new.log_pi, out.log_pi))
+    return out
