@@ -81,6 +81,15 @@ class _DraftLength:
             self.line = self.fade * self.line + np.array([1, n, n * n, target_time, n * target_time])
 
 
+def _looked_up(text: list[int], most: int) -> list[int]:
+    """Up to `most` tokens that followed the last earlier occurrence of the text's last 3 tokens; else 2; else 1."""
+    for n in range(min(3, len(text) - 1), 0, -1):
+        for at in range(len(text) - n - 1, -1, -1):
+            if text[at : at + n] == text[-n:]:
+                return text[at + n : at + n + most]
+    return []
+
+
 class _Decoding:
     """The requests that are not finished, `active`, and the two models' caches of them."""
 
@@ -88,13 +97,14 @@ class _Decoding:
                  verifier: str, sampling: Sampling, seeds: Sequence[int], requests: Sequence[int], eos: Sequence[int],
                  processors: Any) -> None:
         self.target = Cached(target, "target", len(sequences))
-        self.draft = Cached(draft, "draft", len(sequences))
+        self.draft = None if draft is None else Cached(draft, "draft", len(sequences))  # None: prompt lookup
+        self.models = [self.target] if self.draft is None else [self.target, self.draft]
         self.sequences, self.pads, self.active = sequences, pads, list(range(len(sequences)))
         self.policy, self.verifier, self.sampling = as_policy(policy), verifier, sampling
         self.seeds, self.requests = np.array(seeds, np.uint64), np.array(requests, np.uint64)
         self.eos, self.processors = list(eos), processors
         self.vocabulary = int(target.config.vocab_size)
-        self.wide = torch.float64 in (target.dtype, draft.dtype)
+        self.wide = torch.float64 in (one.model.dtype for one in self.models)
         self.times = (0, 0.0, 0.0)  # of the last round: calls of the draft, seconds of draft and target
         self.log_pi: list[list[float]] = [[] for _ in sequences]  # of all emitted tokens
 
@@ -132,7 +142,9 @@ class _Decoding:
 
     def propose(self, most: Sequence[int]) -> tuple[list[list[int]], Any, int]:
         """Drafts up to most[b] tokens for each request; the rows that they were drawn from, and the one after them if
-        the policy reads it (else zeros), [B, gamma + 1, V]; and how often the draft model was called."""
+        the policy reads it (else zeros), [B, gamma + 1, V], None for lookup; and how often the draft model was called."""
+        if self.draft is None:
+            return [_looked_up(self.sequences[b][self.pads[b]:], m) for b, m in zip(self.active, most)], None, 0
         drafts: list[list[int]] = [[] for _ in most]
         rows: list[Any] = []
         more = int(self.policy.reads_draft)
@@ -165,7 +177,7 @@ class _Decoding:
         for b, status in zip(self.active, out.statuses.tolist()):
             if status:
                 raise RuntimeError(f"request {b}: no token can be drawn: {Status(status).name}")
-        for model in (self.target, self.draft):
+        for model in self.models:
             model.cut([n + a for n, a in zip(before, accepted)])
         for b, row, n in zip(self.active, out.log_pi.tolist(), out.emitted.tolist()):
             self.log_pi[b] += row[:n]
@@ -202,7 +214,7 @@ class _Decoding:
         left = [i for i, d in enumerate(done) if not d]
         self.active = [self.active[i] for i in left]
         if left and len(left) < len(done):
-            for model in (self.target, self.draft):
+            for model in self.models:
                 if model.slots:
                     model.select(left)
 
@@ -252,7 +264,10 @@ def _ends_and_pad(values: dict[str, Any]) -> tuple[list[int], int, bool]:
     return eos, pad, known_pad is not None and pad not in eos
 
 
-def _check_decoder(decoder: str, policy: PolicyLike) -> None:
+def _check_decoder(decoder: str, policy: PolicyLike, draft: Any, gamma: Any) -> None:
+    if draft is None and (decoder != "speculative" or gamma == "auto" or as_policy(policy).reads_draft):
+        raise ValueError('draft: None (prompt lookup) is for decoder="speculative", a number gamma, and policies that do not '
+                         f"read the draft's row; not {decoder!r}, {gamma!r} and {as_policy(policy).name}")
     if decoder not in ("speculative", "sequential"):
         raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
     if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
@@ -297,7 +312,7 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     start = input_ids.shape[1]
     room = _number(new_tokens(values, start), "max_new_tokens", int, 1, 2**31 - 1)
     sampling = _sampling(values)
-    _check_decoder(decoder, policy)
+    _check_decoder(decoder, policy, draft, gamma)
     if streamer is not None and count > 1:
         raise ValueError("streamer: for a batch of one")
     seeds, requests = _seeds(seed, count)
@@ -367,6 +382,7 @@ def generate(
     """Continues input_ids [B, S] with two models. Returns ids [B, S + n] as `model.generate` does: each row is
     padded with pad_token_id after its end; or a Generated.
 
+    draft      a model; None: what followed the text's last 3 tokens (2, 1) when they last occurred in it (prompt lookup)
     policy     what law the tokens have, given the rows of draft and target: specagg.policies()
     verifier   "token", "block", "match", or "coupled": then each token is a function of seed, request, position and
                the models' rows; for policies that do not read the draft gamma does not change the text
@@ -398,7 +414,7 @@ def generate(
                   logits_processor=logits_processor, stopping_criteria=stopping_criteria, streamer=streamer)
 
 
-def custom_generate(draft: Any, *, policy: PolicyLike = "lossless", verifier: str = "token",
+def custom_generate(draft: Any = None, *, policy: PolicyLike = "lossless", verifier: str = "token",
                     decoder: str = "speculative", gamma: Union[int, str] = 4,
                     seed: Union[int, Sequence[int], None] = None, streamer: Any = None) -> Callable[..., Any]:
     """For target.generate(**inputs, custom_generate=specagg.hf.custom_generate(draft)), in versions of transformers

@@ -119,7 +119,7 @@ def draw_draft(logits: Tensor, sampling_metadata: Any, use_fp64_gumbel: bool = F
     request with a seed is drawn by the request's own."""
     ids, probs = own(logits, sampling_metadata, use_fp64_gumbel)
     how = sampling_metadata
-    if not how.allgreedy and len(ids) == len(how.temperature):
+    if not how.all_greedy and len(ids) == len(how.temperature):
         for i, generator in how.generators.items():
             noise = torch.empty_like(probs[i]).exponential_(generator=generator)
             ids[i] = torch.where(how.temperature[i] < greedy, ids[i], (probs[i] / noise).argmax())

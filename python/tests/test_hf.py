@@ -10,6 +10,7 @@ import itertools
 import pathlib
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,34 @@ def joint_law(policy: str, target: Any, draft: Any, prompt: list[int], n: int, s
             pi = specagg.law(policy, row(draft, at), row(target, at), rows="logits", sampling=sampling).pi
             joint[text] *= pi.reshape((size,) + (1,) * (n - k - 1))
     return joint
+
+
+@pytest.mark.parametrize("verifier", ["token", "block", "match"])
+def test_joint_law_of_lookup(verifier: str) -> None:
+    """Prompts that repeat themselves, so that drafts are found; the law is the target's, and tokens are accepted."""
+    target, how = tiny(1, 4, layers=2), dict(temperature=0.8)
+    prompt = [1, 3, 2, 1, 3, 2, 1]
+    law = joint_law("lossless", target, target, prompt, 3, specagg.Sampling(**how))
+    out = hf.generate(target, None, torch.tensor([prompt] * 6000), verifier=verifier, gamma=3, seed=4, do_sample=True, top_k=0,
+                      max_new_tokens=3, return_dict_in_generate=True, **how)
+    assert specagg.goodness_of_fit(out.sequences[:, 7:].numpy(), law, false_alarm=1e-6).passed
+    assert min(out.drafted) == 2 and 0.1 < sum(out.accepted) / sum(out.drafted) < 0.9
+
+
+def test_lookup_finds_what_followed() -> None:
+    text = [5, 1, 2, 3, 9, 8, 1, 2, 3, 7, 6, 4, 1, 2, 3]
+    assert hf._looked_up(text, 2) == [7, 6] and hf._looked_up(text, 9) == [7, 6, 4, 1, 2, 3]  # the later of two
+    assert hf._looked_up([1, 2, 9, 2], 3) == [9, 2] and hf._looked_up([1, 2, 3], 3) == [] and hf._looked_up([1], 3) == []
+    assert hf._looked_up([4, 4], 3) == [4] and hf._looked_up(text, 0) == []
+
+
+def test_lookup_greedy_is_the_targets_own_text(target: Any) -> None:
+    for gamma in (1, 3):
+        assert torch.equal(hf.generate(target, None, PROMPTS, attention_mask=MASK, gamma=gamma, max_new_tokens=16),
+                           own(target, PROMPTS, MASK))
+    for how in ({"gamma": "auto"}, {"policy": "ensemble"}, {"policy": "chow", "decoder": "sequential"}):
+        with pytest.raises(ValueError, match=r"draft: None \(prompt lookup\)"):
+            hf.generate(target, None, PROMPT, **how)
 
 
 LAWS = [
@@ -524,6 +553,41 @@ def test_custom_generate(target: Any, near: Any) -> None:
         hook(target, PROMPT, generation_config=transformers.GenerationConfig(max_length=9), token_type_ids=PROMPT)
     with configured(target, {"repetition_penalty": 1.8}):  # once, not twice
         assert torch.equal(own(target, PROMPTS, MASK, custom_generate=hook), own(target, PROMPTS, MASK))
+
+
+FOLDER = pathlib.Path(__file__).parents[2] / "integrations/transformers"
+
+
+@pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no folder")
+@pytest.mark.parametrize("how", [{}, {"policy": "token_v3:alpha=0.3"}, {"verifier": "block"}, {"assistant_model": None}])
+def test_the_folder_for_the_hub(target: Any, near: Any, how: dict[str, Any]) -> None:
+    usual = dict(do_sample=True, temperature=0.7, top_k=5, gamma=3, seed=6)
+    given = {"assistant_model": near, **how}
+    expected = hf.generate(target, given["assistant_model"], PROMPTS, attention_mask=MASK, max_new_tokens=16, **usual,
+                           **{k: v for k, v in how.items() if k != "assistant_model"})
+    texts = own(target, PROMPTS, MASK, custom_generate=str(FOLDER), trust_remote_code=True, **{**given, **usual})
+    assert torch.equal(texts, expected)
+    again = target.generate(input_ids=PROMPTS, attention_mask=MASK, custom_generate=str(FOLDER), trust_remote_code=True,
+                            max_new_tokens=16, pad_token_id=0, **{**given, **usual})
+    assert torch.equal(again, expected)
+
+
+def test_the_folders_file_hands_over_its_arguments(target: Any, near: Any) -> None:
+    """For versions of transformers that take no folder: what its file asks of model.generate()."""
+    names: dict[str, Any] = {}
+    exec((FOLDER / "custom_generate/generate.py").read_text(), names)
+    seen = []
+    names["hf"].custom_generate, before = lambda *args, **kwargs: (args, kwargs), hf.custom_generate
+    try:
+        model = SimpleNamespace(generate=lambda ids, **options: seen.append((ids, options)))
+        names["generate"](model, input_ids=PROMPT, assistant_model=near, policy="chow", decoder="sequential", seed=3, top_k=2)
+        names["generate"](model, inputs=PROMPT)
+    finally:
+        hf.custom_generate = before
+    usual = dict(policy="lossless", verifier="token", decoder="speculative", gamma=4, seed=None, streamer=None)
+    assert seen[0][1] == {"custom_generate": ((near,), {**usual, "policy": "chow", "decoder": "sequential", "seed": 3}), "top_k": 2}
+    assert seen[1][1] == {"custom_generate": ((None,), usual)} and seen[0][0] is seen[1][0] is PROMPT
+    assert (FOLDER / "custom_generate/requirements.txt").read_text().startswith("specagg>=")
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="specagg.vllm needs torch")
 import emulated  # noqa: E402
 import engine_facts  # noqa: E402
 import specagg  # noqa: E402
-from drafted import P, V, Many, check_first, softmax, two_tokens  # noqa: E402
+from drafted import P, Q, V, Many, check_first, softmax, two_tokens  # noqa: E402
 from specagg import _engine, cuda  # noqa: E402
 from specagg import vllm as plug_in  # noqa: E402
 
