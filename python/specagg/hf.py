@@ -186,6 +186,7 @@ class _Decoding:
     def defer(self) -> tuple[list[list[int]], list[int], list[int]]:
         """decoder="sequential": a token of the draft model, or of the target for requests where the policy defers."""
         none: list[list[int]] = [[] for _ in self.active]
+        assert self.draft is not None  # _check_decoder()
         rows = self.rows(self.draft, none, [1] * len(none))[:, 0]
         tokens = self.one_token(rows)
         chosen = rows.double()

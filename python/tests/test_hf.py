@@ -559,7 +559,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "integrations/transformers"
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no folder")
-@pytest.mark.parametrize("how", [{}, {"policy": "token_v3:alpha=0.3"}, {"verifier": "block"}, {"assistant_model": None}])
+@pytest.mark.parametrize("how", [{}, {"policy": "ensemble:lambda=0.5"}, {"verifier": "block"}, {"assistant_model": None}])
 def test_the_folder_for_the_hub(target: Any, near: Any, how: dict[str, Any]) -> None:
     usual = dict(do_sample=True, temperature=0.7, top_k=5, gamma=3, seed=6)
     given = {"assistant_model": near, **how}
