@@ -179,13 +179,15 @@ def test_has_the_law(text, temperature):
 
 
 def test_greedy_requests_among_others():
-    many, B = Many(30), 30
-    tokens = run("lossless", batch_of(B, greedy=True), many.drafts, many.q,
-                 torch.nn.functional.one_hot(many.p.argmax(-1), V).float())
-    likeliest = many.p.argmax(-1).reshape(B, 3)
-    for one, best in zip(tokens, likeliest):
+    """SGLang drafts their likeliest token, and gives rows of the target with top-k 1."""
+    many, B = Many(300), 300
+    likeliest, drafts = many.p.argmax(-1).reshape(B, 3), many.q.argmax(-1).reshape(B, 2)
+    one_hot = torch.nn.functional.one_hot(many.p.argmax(-1), V).float()
+    for one, best in zip(run("lossless", batch_of(B, greedy=True), drafts.tolist(), many.q, one_hot), likeliest):
         one = one[one >= 0]
         assert one.tolist() == best[: len(one)].tolist()
+    first = run("ensemble:lambda=0.5", batch_of(B, greedy=True), drafts.tolist(), many.q, one_hot)[:, 0]
+    assert set(first.tolist()) == {int(likeliest[0, 0]), int(drafts[0, 0])} and likeliest[0, 0] != drafts[0, 0]
 
 
 def test_tokens_depend_on_seed_and_position_alone():
