@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <ostream>
 #include <span>
 #include <vector>
@@ -200,7 +201,11 @@ void write_trade_off(std::ostream& out, std::span<const double> parameters,
                      const PolicyOf& policy_of) {
   char digits[32];
   const auto write = [&](double x, char after) {
+#ifdef __cpp_lib_to_chars
     out.write(digits, std::to_chars(digits, digits + sizeof digits, x).ptr - digits).put(after);
+#else  // libc++ before 14: more digits than needed
+    out.write(digits, std::snprintf(digits, sizeof digits, "%.17g", x)).put(after);
+#endif
   };
   const auto write_row = [&](const std::array<double, 3>& row) {
     write(row[0], ' ');

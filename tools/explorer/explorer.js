@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page: it shows state, asks the library (library.js, from explorer.cpp) and draws the answers.
+"use strict";
+const $ = (id) => document.getElementById(id);
+const element = (name, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+};
+const drawn = (name, attributes, ...children) => {  // of SVG
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+
+const EXAMPLES = {
+  "the models agree": [[5, 3, 1, 0.5, 0.5], [5.5, 2.5, 1, 0.5, 0.5]],
+  "only the target is sure": [[3, 3, 2, 1, 1], [0.5, 8, 0.5, 0.5, 0.5]],
+  "both are unsure": [[2.2, 2, 2, 2, 1.8], [1.8, 2, 2.2, 2, 2]],
+  "the draft has a tail": [[6, 1.5, 1, 0.8, 0.7], [8.5, 1.4, 0.1, 0, 0]],
+};
+const usual = {
+  q: EXAMPLES["only the target is sure"][0], p: EXAMPLES["only the target is sure"][1],
+  a: {name: "token-v3", parameters: {alpha: 0.3}}, b: {name: "lossy", parameters: {alpha: 0.3}},
+  verify: "token", gamma: 4, seed: 1, shown: 0, shape: "2,1", propose: "greedy",
+  equation: "r = p < (1 - alpha) * max(p);\neta = sum(r * q);\nq * (1 - r) + eta * p", alpha: 0.3, tokens: "",
+  sites: {acceptance: 0.8, gamma: 4, vocabulary: 32000, bits: 16, up: 10, down: 50, delay: 10, t_slm: 10, t_llm: 50},
+};
+const SITES = {
+  acceptance: "Acceptance", gamma: "Drafted tokens", vocabulary: "Vocabulary", bits: "Bits a probability",
+  up: "Up, Mbit/s", down: "Down, Mbit/s", delay: "Delay, ms one way", t_slm: "Draft step, ms", t_llm: "Target step, ms",
+};
+let state = structuredClone(usual), library = null, catalogue = [];
+
+function ask(question) {
+  const found = JSON.parse(library.ccall("specagg_explore", "string", ["string"], [JSON.stringify(question)]));
+  if (found && found.error) throw new Error(found.error);
+  return found;
+}
+const normal = (row) => {
+  const sum = row.reduce((a, b) => a + b, 0);
+  return row.map((x) => x / sum);
+};
+const percent = (x) => (100 * x).toFixed(1) + "%";
+const number = (x, digits = 4) => (x === null || x === undefined ? "infinite" : Number(x).toFixed(digits));
+const label = (policy) => ("equation" in policy ? "your equation" : policy.name);
+const attempt = (where, f) => {  // what f throws is said there
+  try {
+    $(where).classList.remove("bad");
+    return f();
+  } catch (e) {
+    $(where).textContent = e.message;
+    $(where).classList.add("bad");
+    return null;
+  }
+};
+
+// ---- the address holds the state ------------------------------------------------------------
+function remember() {
+  history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(state)));
+}
+function recall() {
+  try {
+    const given = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    const rows = (x) => Array.isArray(x) && x.length > 1 && x.length <= 32 && x.every((y) => Number.isFinite(y) && y >= 0) &&
+      x.some((y) => y > 0);
+    if (rows(given.q) && rows(given.p) && given.q.length === given.p.length)
+      state = {...structuredClone(usual), ...given, sites: {...usual.sites, ...given.sites}};
+  } catch {
+    // an empty or damaged address: the usual state
+  }
+}
+
+// ---- rows -----------------------------------------------------------------------------------
+function set_probability(key, token, value) {  // the others keep their proportions
+  const row = normal(state[key]), rest = 1 - row[token];
+  state[key] = row.map((x, v) => (v === token ? value : rest > 0 ? (x * (1 - value)) / rest : (1 - value) / (row.length - 1)));
+}
+function build_rows() {
+  const head = element("div", {className: "token head"});
+  head.append(...["token", "q, draft", "p, target", "pi", "residual", "pi, compared"].map((text) => element("span", {textContent: text})));
+  const lines = state.q.map((_, v) => {
+    const slider = (key) => {
+      const input = element("input", {type: "range", min: 0, max: 1, step: 0.001});
+      input.setAttribute("aria-label", `${key} of token ${v}`);
+      input.dataset.row = key;
+      input.dataset.token = v;
+      input.addEventListener("input", () => {
+        set_probability(key, v, Number(input.value));
+        changed();
+      });
+      return element("div", {className: `slider is-${key}`}, input, element("output"));
+    };
+    const bar = (which) => element("div", {className: `bar is-${which}`},
+      element("div", {className: "track"}, element("i")), element("span"));
+    return element("div", {className: "token"}, element("span", {textContent: v}), slider("q"), slider("p"), bar("a"), bar("residual"),
+      bar("b"));
+  });
+  $("rows").replaceChildren(head, ...lines);
+}
+function show_rows(a, b) {
+  if ($("rows").children.length !== state.q.length + 1) build_rows();
+  for (const input of $("rows").querySelectorAll("input")) {
+    const x = normal(state[input.dataset.row])[Number(input.dataset.token)];
+    if (document.activeElement !== input || Math.abs(Number(input.value) - x) > 0.0006) input.value = x;
+    input.nextSibling.textContent = percent(x);
+  }
+  for (const [which, law] of [["a", a?.pi], ["residual", a?.residual], ["b", b?.pi]])
+    $("rows").querySelectorAll(`.bar.is-${which}`).forEach((bar, v) => {
+      bar.querySelector("i").style.width = law ? 100 * law[v] + "%" : "0";
+      bar.querySelector("span").textContent = law ? percent(law[v]) : "";
+    });
+  $("size").value = state.q.length;
+}
+function resize(size) {
+  const fit = (row) => Array.from({length: size}, (_, v) => (v < row.length ? row[v] : 0.02));
+  state.q = normal(fit(normal(state.q)));
+  state.p = normal(fit(normal(state.p)));
+}
+
+// ---- policies -------------------------------------------------------------------------------
+function build_policy(which) {
+  const select = $("policy-" + which), chosen = state[which];
+  select.replaceChildren(...catalogue.map((line) => element("option", {textContent: line.name})),
+    element("option", {textContent: "your equation"}));
+  select.value = label(chosen);
+  const line = catalogue.find((one) => one.name === chosen.name);
+  $("formula-" + which).textContent = "pi = " + (line ? line.law : chosen.equation);
+  $("parameters-" + which).replaceChildren(...(line ? line.parameters : [{name: "alpha", value: 0, low: 0, high: 1}]).map((one) => {
+    const given = line ? chosen.parameters[one.name] : chosen.alpha;
+    const set = (x) => {
+      if (line) chosen.parameters[one.name] = x;
+      else chosen.alpha = x;
+      changed();
+    };
+    if ("flag" in one) {
+      const box = element("input", {type: "checkbox", checked: given ?? one.flag});
+      box.addEventListener("change", () => set(box.checked));
+      return element("label", {}, box, " " + one.name);
+    }
+    const value = given ?? (one.word ? null : one.value);
+    const exact = element("input", {type: "number", step: "any", value: value ?? "", placeholder: one.word ?? ""});
+    exact.setAttribute("aria-label", one.name);
+    const parts = [element("span", {textContent: one.name})];
+    if (!one.word) {  // a parameter without bounds: what is usual, and any other number beside it
+      const low = Math.max(one.low ?? -1, -1), high = Math.min(one.high ?? 1, Math.max(1, 2 * one.value)) - (one.open ? 0.001 : 0);
+      const slider = element("input", {type: "range", min: low, max: high, step: (high - low) / 200, value});
+      slider.setAttribute("aria-label", one.name + ", slider");
+      slider.addEventListener("input", () => {
+        exact.value = slider.value;
+        set(Number(slider.value));
+      });
+      exact.addEventListener("input", () => (slider.value = exact.value));
+      parts.push(slider);
+    } else {
+      parts.push(element("span"));
+    }
+    exact.addEventListener("input", () => {
+      if (Number.isFinite(exact.valueAsNumber)) return set(exact.valueAsNumber);
+      if (line) delete chosen.parameters[one.name];  // the usual value
+      changed();
+    });
+    parts.push(exact);
+    return element("div", {className: "parameter"}, ...parts);
+  }));
+}
+function show_numbers(a, b) {
+  const rows = [
+    ["Accepted, of one drafted token", (x) => percent(x.acceptance)],
+    ["Most that any verifier accepts", (x) => percent(x.best_acceptance)],
+    [`Expected tokens a call, gamma ${state.gamma}`, (x) => number(x.tokens, 3)],
+    ["TV(pi, p): distance from the target", (x) => number(x.distance)],
+    ["KL(pi || p)", (x) => number(x.divergence)],
+    ["TV(q, p): distance of the models", (x) => number(x.models_distance)],
+    ["Enumerated law: largest difference from pi", (x) => x.worst_error.toExponential(1)],
+  ];
+  const head = element("tr", {}, element("th", {textContent: "on these rows"}), ...[state.a, state.b].map((x) => element("th", {textContent: label(x)})));
+  $("numbers").replaceChildren(head, ...rows.map(([name, f]) => element("tr", {}, element("td", {textContent: name}),
+    ...[a, b].map((x) => element("td", {textContent: x ? f(x) : ""})))));
+}
+
+// ---- the curve of all policies --------------------------------------------------------------
+function show_curve(a, b) {
+  const found = ask({ask: "curves", q: normal(state.q), p: normal(state.p)});
+  const all = found.flatMap((one) => one.points);
+  const top = Math.max(0.05, ...all.map((x) => x[2])), least = Math.min(0.95, ...all.map((x) => x[1]));
+  const x = (acceptance) => 50 + (570 * (acceptance - least)) / (1 - least), y = (distance) => 360 - (330 * distance) / top;
+  const parts = [];
+  for (let i = 0; i <= 4; ++i) {
+    const at = least + ((1 - least) * i) / 4, up = (top * i) / 4;
+    parts.push(drawn("text", {x: x(at), y: 378, "text-anchor": i === 4 ? "end" : "middle"}, percent(at)),
+      drawn("text", {x: 44, y: y(up) + 4, "text-anchor": "end"}, up.toFixed(2)),
+      drawn("line", {x1: 50, x2: 620, y1: y(up), y2: y(up), stroke: "var(--line)"}));
+  }
+  parts.push(drawn("text", {x: 335, y: 396, "text-anchor": "middle"}, "accepted"),
+    drawn("text", {x: 6, y: 14}, "TV(pi, p)"));
+  const order = (one) => (one.name === state.a.name ? 2 : one.name === state.b.name ? 1 : 0);
+  for (const one of [...found].sort((s, t) => order(s) - order(t))) {
+    const colour = ["var(--line)", "var(--other)", "var(--pi)"][order(one)];
+    const line = drawn("polyline", {points: one.points.map((t) => `${x(t[1])},${y(t[2])}`).join(" "), fill: "none",
+      stroke: colour, "stroke-width": order(one) ? 2.5 : 1.5, "data-policy": one.name});
+    line.append(drawn("title", {}, one.name));
+    parts.push(line);
+    const only = one.points.length === 1 ? one.points[0] : null;
+    if (only) parts.push(drawn("circle", {cx: x(only[1]), cy: y(only[2]), r: 4, fill: colour}, drawn("title", {}, one.name)));
+    parts[parts.length - 1].addEventListener("click", () => {
+      state.b = {name: one.name, parameters: {}};
+      build_policy("b");
+      changed();
+    });
+  }
+  for (const [point, colour, policy] of [[b, "var(--other)", state.b], [a, "var(--pi)", state.a]]) {
+    if (!point) continue;
+    const cx = x(point.best_acceptance), cy = y(point.distance), left = cx > 480;
+    parts.push(drawn("circle", {cx, cy, r: 6, fill: colour}));
+    const name = drawn("text", {x: cx + (left ? -10 : 10), y: cy - 8, "text-anchor": left ? "end" : "start"}, label(policy));
+    name.style.fill = colour;
+    parts.push(name);
+  }
+  $("curve").replaceChildren(...parts);
+}
+
+// ---- a step, a tree, an equation, an audit, two sites ------------------------------------------
+let round = null;
+function show_step() {
+  round = attempt("step-result", () => ask({ask: "step", policy: state.a, verify: state.verify, q: normal(state.q),
+    p: normal(state.p), gamma: state.gamma, seed: state.seed}));
+  if (!round) return $("decisions").replaceChildren();
+  const said = (one) => {
+    if (one.what === "draft") return `Position ${one.position}: the draft model draws token ${one.token} from q.`;
+    if (one.what === "coin")
+      return `Position ${one.position}: accept with probability ${number(one.probability)}; the random number is ${
+        number(one.number)}: ${one.accepted ? "accepted" : "rejected"}.`;
+    if (one.what === "residual") return `Position ${one.position}: token ${one.token} is drawn from the residual.`;
+    if (one.what === "bonus") return `Position ${one.position}: all were accepted; token ${one.token} is the bonus.`;
+    return `Position ${one.position}: token ${one.token} is drawn.`;
+  };
+  const count = Math.min(state.shown, round.decisions.length);
+  $("decisions").replaceChildren(...round.decisions.slice(0, count).map((one) => element("li", {textContent: said(one),
+    className: one.what !== "coin" ? "" : one.accepted ? "good" : "bad"})));
+  const whole = count === round.decisions.length;
+  $("step-result").textContent = whole
+    ? `Drafted ${round.drafted.join(" ")}. Accepted ${round.accepted}. Emitted ${round.emitted.join(" ")}.`
+    : `${round.decisions.length - count} decisions are left.`;
+  $("step-next").disabled = $("step-all").disabled = whole;
+}
+function show_tree() {
+  attempt("tree-result", () => {
+    const shape = state.shape.split(/[\s,]+/).filter(Boolean).map(Number);
+    const found = ask({ask: "tree", policy: state.a, q: normal(state.q), p: normal(state.p), shape, propose: state.propose});
+    $("tree-result").textContent = `Accepted tokens a call: ${number(found.traversal.accepted)} by traversal, ${
+      number(found.recursive.accepted)} by recursive rejection. Largest difference from pi: ${
+      Math.max(found.traversal.worst_error, found.recursive.worst_error).toExponential(1)}.`;
+  });
+}
+function check_equation() {
+  attempt("equation-result", () => {
+    const found = ask({ask: "equation", equation: state.equation, alpha: state.alpha});
+    const numbers = (row) => row.map((x) => number(x, 3)).join(", ");
+    $("equation-result").className = found.passed ? "good" : "bad";
+    $("equation-result").textContent = found.passed
+      ? `A law: on all of ${found.pairs} pairs of rows (undefined on ${found.undefined}) the emitted tokens have it, to ${
+        found.worst_error.toExponential(1)}.`
+      : found.example
+        ? `No law: for q = ${numbers(found.example.q)} and p = ${numbers(found.example.p)}, pi = ${
+          numbers(found.example.pi)}, whose sum is ${number(found.example.sum, 3)}. (${found.no_law} of ${found.pairs} pairs.)`
+        : `No law anywhere: undefined on ${found.undefined} of ${found.pairs} pairs.`;
+  });
+}
+function run_audit() {
+  attempt("audit-result", () => {
+    const law = ask({ask: "law", policy: state.a, verify: "token", q: normal(state.q), p: normal(state.p)}).pi;
+    const tokens = (state.tokens.match(/\S+/g) ?? []).map((word) => {
+      if (!/^\d+,?$/.test(word)) throw new Error(`"${word.slice(0, 40)}" is no token`);
+      return parseInt(word, 10);
+    });
+    if (!tokens.length) throw new Error("There are no tokens.");
+    const found = ask({ask: "audit", law, tokens});
+    $("audit-result").className = found.fits ? "good" : "bad";
+    $("audit-result").textContent = `${found.fits ? "Fits" : "Does not fit"} pi of ${label(state.a)}: ${found.samples} tokens, ` +
+      `distance ${number(found.distance)} (a right sampler: ${number(found.expected_distance)}), p-value ${
+        found.p_value.toPrecision(3)}. ` + (found.detectable_tv === null ? "Too few tokens to find any bias surely."
+        : `A bias of ${number(found.detectable_tv)} or more would be found.`);
+  });
+}
+// Tokens of law pi; or of a sampler that draws from p after a rejection, which doubles what p has beyond q.
+function emit(biased) {
+  const q = normal(state.q);
+  const {pi} = ask({ask: "law", policy: state.a, verify: "token", q, p: normal(state.p)});
+  const rejected = 1 - q.reduce((sum, x, v) => sum + Math.min(x, pi[v]), 0);
+  const law = biased ? q.map((x, v) => Math.min(x, pi[v]) + rejected * pi[v]) : pi;
+  state.tokens = Array.from({length: 2000}, () => {
+    let u = Math.random(), v = 0;
+    while (v + 1 < law.length && u >= law[v]) u -= law[v++];
+    return v;
+  }).join(" ");
+  $("tokens").value = state.tokens;
+  run_audit();
+}
+function show_sites() {
+  const found = attempt("error", () => ask({ask: "sites", ...state.sites}));
+  if (!found) return;
+  const best = Math.max(...found.map((x) => x.speedup));
+  const cells = (x) => [x.protocol, x.bytes_up.toLocaleString("en"), x.bytes_down.toLocaleString("en"), number(x.round_ms, 1),
+    number(x.tokens, 2), number(x.speedup, 2)];
+  $("sites").replaceChildren(
+    element("tr", {}, ...["Protocol", "Bytes up", "Bytes down", "Round, ms", "Tokens a round", "Speed-up"].map(
+      (text) => element("th", {textContent: text}))),
+    ...found.map((x) => element("tr", {className: x.speedup === best && best > 1 ? "good" : ""},
+      ...cells(x).map((text) => element("td", {textContent: text})))));
+}
+
+// ---- what happens when --------------------------------------------------------------------------
+let later = 0;
+function changed() {
+  remember();
+  const rows = {q: normal(state.q), p: normal(state.p), verify: state.verify, gamma: state.gamma};
+  $("error").textContent = "";
+  const found = ["a", "b"].map((which) => attempt("error", () => ask({ask: "law", policy: state[which], ...rows})));
+  show_rows(...found);
+  show_numbers(...found);
+  clearTimeout(later);
+  later = setTimeout(() => {
+    show_curve(...found);
+    show_step();
+    show_tree();
+  }, 60);
+}
+function listen() {
+  const on = (id, event, f) => $(id).addEventListener(event, f);
+  const whole = (id, low, high) => Math.min(high, Math.max(low, Math.round(Number($(id).value)) || low));
+  $("example").append(element("option", {textContent: "choose…", value: ""}),
+    ...Object.keys(EXAMPLES).map((name) => element("option", {textContent: name})));
+  on("example", "change", () => {
+    if ($("example").value) [state.q, state.p] = EXAMPLES[$("example").value].map((row) => [...row]);
+    changed();
+  });
+  on("size", "change", () => (resize(whole("size", 2, 32)), changed()));
+  on("paste-open", "click", () => {
+    $("paste").hidden = !$("paste").hidden;
+    $("paste-open").setAttribute("aria-expanded", String(!$("paste").hidden));
+  });
+  on("paste-use", "click", () => attempt("error", () => {
+    const read = (id) => {
+      const logits = ($(id).value.match(/[^\s,;[\]]+/g) ?? []).map(Number), top = Math.max(...logits);
+      if (logits.length < 2 || logits.length > 32 || !Number.isFinite(top) || logits.some(Number.isNaN))
+        throw new Error("Paste 2 to 32 logits, separated by commas or spaces.");
+      return logits.map((x) => Math.exp(x - top));
+    };
+    const q = read("paste-q"), p = read("paste-p");
+    if (q.length !== p.length) throw new Error(`${q.length} and ${p.length} logits: the rows have one vocabulary.`);
+    [state.q, state.p] = [q, p];
+    changed();
+  }));
+  for (const which of ["a", "b"])
+    on("policy-" + which, "change", () => {
+      const name = $("policy-" + which).value;
+      state[which] = name === "your equation" ? {equation: state.equation, alpha: state.alpha} : {name, parameters: {}};
+      build_policy(which);
+      changed();
+    });
+  on("verify", "change", () => ((state.verify = $("verify").value), changed()));
+  on("gamma", "change", () => ((state.gamma = whole("gamma", 1, 16)), changed()));
+  on("seed", "change", () => ((state.seed = whole("seed", 0, 4294967295)), (state.shown = 0), changed()));
+  on("step-next", "click", () => (++state.shown, remember(), show_step()));
+  on("step-all", "click", () => ((state.shown = 1000), remember(), show_step()));
+  on("step-new", "click", () => {
+    $("seed").value = ++state.seed;
+    state.shown = 0;
+    remember();
+    show_step();
+  });
+  on("shape", "change", () => ((state.shape = $("shape").value), remember(), show_tree()));
+  on("propose", "change", () => ((state.propose = $("propose").value), remember(), show_tree()));
+  on("equation", "input", () => ((state.equation = $("equation").value), remember()));
+  on("equation-alpha", "input", () => ((state.alpha = Number($("equation-alpha").value) || 0), remember()));
+  on("equation-check", "click", check_equation);
+  on("equation-use", "click", () => {
+    state.a = {equation: state.equation, alpha: state.alpha};
+    build_policy("a");
+    changed();
+  });
+  on("tokens", "input", () => (state.tokens = $("tokens").value));
+  on("audit-run", "click", run_audit);
+  on("audit-right", "click", () => attempt("audit-result", () => emit(false)));
+  on("audit-biased", "click", () => attempt("audit-result", () => emit(true)));
+  on("copy", "click", async () => {
+    remember();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      $("copied").textContent = "Copied.";
+    } catch {
+      $("copied").textContent = "The address bar has the link.";
+    }
+  });
+  for (const [key, text] of Object.entries(SITES)) {
+    const input = element("input", {type: "number", step: "any", value: state.sites[key]});
+    input.addEventListener("input", () => {
+      if (!Number.isFinite(input.valueAsNumber)) return;
+      state.sites[key] = input.valueAsNumber;
+      remember();
+      $("error").textContent = "";
+      show_sites();
+    });
+    $("sites-inputs").append(element("label", {}, text + " ", input));
+  }
+}
+function show_all() {
+  for (const [id, key] of [["verify", "verify"], ["gamma", "gamma"], ["seed", "seed"], ["shape", "shape"],
+    ["propose", "propose"], ["equation", "equation"], ["equation-alpha", "alpha"], ["tokens", "tokens"]])
+    $(id).value = state[key];
+  build_policy("a");
+  build_policy("b");
+  changed();
+  show_sites();
+}
+
+specagg_module().then((made) => {
+  library = made;
+  catalogue = ask({ask: "catalogue"});
+  recall();
+  listen();
+  show_all();
+  window.addEventListener("hashchange", () => (recall(), show_all()));
+  $("loading").textContent = "";
+  document.body.dataset.ready = "true";
+}, (e) => ($("loading").textContent = "The library could not be loaded: " + e));
