@@ -77,8 +77,11 @@ tidy:  ## clang-tidy over tests, examples and tools
 
 site:  ## build/site/html/: the documentation as pages for a browser, with a reference (a minute; Chromium checks it if it is there)
 	@scripts/bootstrap site
+	@if command -v emcc >/dev/null; then tools/explorer/build; else echo "SKIPPED: the explorer: there is no emcc"; fi
 	@tools/site/build
 	@tools/site/check
+	@if [ -e build/explorer ] && [ -x build/bin/specagg ] && command -v chromium >/dev/null; then tools/explorer/check; \
+	 else echo "SKIPPED: the explorer's check needs emcc, Chromium and build/bin/specagg"; fi
 
 clean:  ## remove build/
 	@rm -rf build

@@ -55,7 +55,9 @@ class equation {
     throw std::runtime_error("character " + std::to_string(at_ + 1) + ": " + why);
   }
   void skip() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
+    while (at_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos)
+      ++at_;
   }
   bool next(std::string_view wanted) const { return text_.substr(at_).starts_with(wanted); }
   bool take(std::string_view wanted) {
@@ -66,9 +68,9 @@ class equation {
   }
   std::string word() {
     const std::size_t start = at_;
-    while (at_ < text_.size() && (std::isalpha(static_cast<unsigned char>(text_[at_])) ||
-                                  text_[at_] == '_' ||
-                                  (at_ > start && std::isdigit(static_cast<unsigned char>(text_[at_])))))
+    while (at_ < text_.size() &&
+           (std::isalpha(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' ||
+            (at_ > start && std::isdigit(static_cast<unsigned char>(text_[at_])))))
       ++at_;
     return std::string(text_.substr(start, at_ - start));
   }
@@ -136,7 +138,8 @@ class equation {
     char* end = nullptr;
     const std::string rest(text_.substr(at_));
     const double x = std::strtod(rest.c_str(), &end);
-    if (end == rest.c_str()) fail(rest.empty() ? "the equation ends too soon" : "no number or name");
+    if (end == rest.c_str())
+      fail(rest.empty() ? "the equation ends too soon" : "no number or name");
     at_ += std::size_t(end - rest.c_str());
     return numbers(size_, x);
   }

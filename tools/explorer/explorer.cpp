@@ -16,6 +16,7 @@
 #include <specagg/plan/link.hpp>
 #include <specagg/plan/speedup.hpp>
 #include <specagg/policy/catalogue.hpp>
+#include <specagg/printable.hpp>
 
 #include "equation.hpp"
 
@@ -140,7 +141,8 @@ numbers law_of(const Policy& policy, const pair_of_rows& rows) {
   if (pi.empty()) {
     const numbers values = detail::bound_to(detail::unchecked(policy), rows.q, rows.p);
     const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-    if (!values.empty()) fail("pi is no law: its sum is " + std::to_string(sum) + ", or an entry is negative");
+    if (!values.empty())
+      fail("pi is no law: its sum is " + std::to_string(sum) + ", or an entry is negative");
     fail(std::string("pi: ") + name(why));
   }
   return pi;
@@ -161,8 +163,8 @@ void with_verifier(const std::string& wanted, std::uint64_t seed, F&& f) {
 
 // One drafted token, every branch walked: the law of the first emitted token, and acceptance.
 template <class Policy, class Verifier>
-std::pair<numbers, double> emitted(const Policy& policy, const Verifier& verifier, const pair_of_rows& rows,
-                                   const numbers& pi) {
+std::pair<numbers, double> emitted(const Policy& policy, const Verifier& verifier,
+                                   const pair_of_rows& rows, const numbers& pi) {
   const std::size_t V = pi.size();
   numbers law(V);
   double accepted = 0;
@@ -176,8 +178,9 @@ std::pair<numbers, double> emitted(const Policy& policy, const Verifier& verifie
       dense_row<double> q(rows.q), p(rows.p);
       const token_id y = draw_draft(q, 0, 0, chooser, scratch);
       emission out[2];
-      const verdict v = verifier.verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p},
-                                        policy, chooser, std::span(out), std::span(scratch));
+      const verdict v =
+          verifier.verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p}, policy,
+                          chooser, std::span(out), std::span(scratch));
       if (v.why != status::ok) fail(name(v.why));
       return std::pair(out[0].token, v.accepted);
     });
@@ -207,8 +210,8 @@ json law(const json& asked) {
         mass += residual[v] = std::max(0.0, pi[v] - rows.q[v]);
       }
       for (double& x : residual) x = mass > 0 ? x / mass : 0;
-      const dense_row<double> law_row{std::span<const double>(pi)}, q{std::span<const double>(rows.q)},
-          p{std::span<const double>(rows.p)};
+      const dense_row<double> law_row{std::span<const double>(pi)},
+          q{std::span<const double>(rows.q)}, p{std::span<const double>(rows.p)};
       out = {{"pi", pi},
              {"residual", residual},
              {"law", enumerated},
@@ -241,7 +244,8 @@ json curves(const json& asked) {
         if (!one.number || has) continue;
         has = true;
         const double low = std::isfinite(one.low) ? one.low : -1, t = x * 0.999;
-        x = std::isfinite(one.high) ? low + (one.high - low) * (one.open ? t : x) : low + t / (1 - t) / 4;
+        x = std::isfinite(one.high) ? low + (one.high - low) * (one.open ? t : x)
+                                    : low + t / (1 - t) / 4;
         policy.*one.number = x;
       }
       if (!has && i > 0) break;
@@ -289,18 +293,23 @@ json step(const json& asked) {
     with_verifier(asked.value("verify", "token"), seed, [&](const auto& verifier) {
       recorder chooser{random_streams(seed)};
       numbers scratch(verify_scratch(V, gamma));
-      const dense_row<double> q{std::span<const double>(rows.q)}, p{std::span<const double>(rows.p)};
+      const dense_row<double> q{std::span<const double>(rows.q)},
+          p{std::span<const double>(rows.p)};
       std::vector<dense_row<double>> q_rows(gamma + 1, q), p_rows(gamma + 1, p);
       std::vector<token_id> drafted;
       for (std::size_t j = 0; j < gamma; ++j)
-        drafted.push_back(verifier.propose(q_rows[j], 0, std::uint32_t(j), chooser, std::span(scratch)));
+        drafted.push_back(
+            verifier.propose(q_rows[j], 0, std::uint32_t(j), chooser, std::span(scratch)));
       std::vector<emission> emitted(gamma + 1);
-      const verdict v = verifier.verify(draft{drafted, 0, no_token, true}, q_rows, p_rows, policy, chooser,
-                                        std::span(emitted), std::span(scratch));
+      const verdict v = verifier.verify(draft{drafted, 0, no_token, true}, q_rows, p_rows, policy,
+                                        chooser, std::span(emitted), std::span(scratch));
       json tokens = json::array();
       for (std::size_t i = 0; i < v.emitted; ++i) tokens.push_back(emitted[i].token);
-      out = {{"drafted", drafted}, {"accepted", v.accepted}, {"emitted", tokens},
-             {"status", name(v.why)}, {"decisions", chooser.log}};
+      out = {{"drafted", drafted},
+             {"accepted", v.accepted},
+             {"emitted", tokens},
+             {"status", name(v.why)},
+             {"decisions", chooser.log}};
     });
     return out;
   });
@@ -312,7 +321,8 @@ json tree(const json& asked) {
   for (const json& x : asked.at("shape")) shape.push_back(x.get<std::size_t>());
   const std::string propose = asked.value("propose", "greedy");
   proposal kind = proposal::greedy;
-  for (const proposal one : {proposal::greedy, proposal::sampled, proposal::top, proposal::independent})
+  for (const proposal one :
+       {proposal::greedy, proposal::sampled, proposal::top, proposal::independent})
     if (propose == name(one)) kind = one;
   double nodes = 1, trees = 1;
   for (const std::size_t b : shape) {
@@ -325,7 +335,9 @@ json tree(const json& asked) {
     fail("too many trees can be drafted to walk them all: fewer tokens, levels or children");
   return with_policy(asked.at("policy"), [&](const auto& policy) {
     const numbers pi = law_of(policy, rows);
-    const auto alike = [](const numbers& row) { return [&row](const std::vector<token_id>&) { return row; }; };
+    const auto alike = [](const numbers& row) {
+      return [&row](const std::vector<token_id>&) { return row; };
+    };
     const auto found = [&](auto verify) {
       const round_error e =
           worst_error_of_tree(policy, shape, kind, alike(rows.q), alike(rows.p), verify, alike(pi));
@@ -346,9 +358,12 @@ json is_law(const json& asked) {
     const grid_round<double> r{i};
     const numbers pi = detail::count_pair(policy, r, found);
     if (pi.empty()) continue;
-    const auto always = [](const auto& row) { return [row](const std::vector<token_id>&) { return row; }; };
-    const round_error e = worst_error_of_round(policy, 1, always(r.q({})), always(r.p({})),
-                                               [](auto&&... a) { return verify_token(a...); }, always(pi));
+    const auto always = [](const auto& row) {
+      return [row](const std::vector<token_id>&) { return row; };
+    };
+    const round_error e = worst_error_of_round(
+        policy, 1, always(r.q({})), always(r.p({})), [](auto&&... a) { return verify_token(a...); },
+        always(pi));
     if (e.error > found.worst.error) found.worst = e;
   }
   json out{{"passed", found.passed()},
@@ -361,7 +376,8 @@ json is_law(const json& asked) {
     const auto q = r.q({}), p = r.p({});
     const numbers pi = detail::bound_to(detail::unchecked(policy), q, p);
     if (pi.empty() || !target_law(policy, q, p).empty()) continue;
-    out["example"] = {{"q", q}, {"p", p}, {"pi", pi}, {"sum", std::accumulate(pi.begin(), pi.end(), 0.0)}};
+    out["example"] = {
+        {"q", q}, {"p", p}, {"pi", pi}, {"sum", std::accumulate(pi.begin(), pi.end(), 0.0)}};
     break;
   }
   return out;
@@ -373,7 +389,8 @@ json audit(const json& asked) {
   for (const json& token : asked.at("tokens")) {
     const auto v = token.get<long long>();
     if (v < 0 || std::size_t(v) >= law.size())
-      fail("token " + std::to_string(v) + " is not in the vocabulary of " + std::to_string(law.size()));
+      fail("token " + std::to_string(v) + " is not in the vocabulary of " +
+           std::to_string(law.size()));
     ++counts[std::size_t(v)];
   }
   const fit f = goodness_of_fit(counts, law, asked.value("alpha", usual_false_alarm));
@@ -395,15 +412,17 @@ json sites(const json& asked) {
     return x;
   };
   const std::size_t gamma = std::size_t(number("gamma", 1, 64));
-  const double a = number("acceptance", 0, 1), V = number("vocabulary", 1, 1e7), up = 1000 * number("up", 1e-3, 1e6),
-               down = 1000 * number("down", 1e-3, 1e6), draft_ms = number("t_slm", 0, 1e5),
-               target_ms = number("t_llm", 1e-3, 1e6);
+  const double a = number("acceptance", 0, 1), V = number("vocabulary", 1, 1e7),
+               up = 1000 * number("up", 1e-3, 1e6), down = 1000 * number("down", 1e-3, 1e6),
+               draft_ms = number("t_slm", 0, 1e5), target_ms = number("t_llm", 1e-3, 1e6);
   const plan::link link{up, down, 2 * number("delay", 0, 1e5)};
   const plan::split s{gamma, V, number("bits", 1, 64), 32};
-  const double row = plan::quantised_row_bits(std::size_t(V), std::min<std::size_t>(64, std::size_t(V)), 64);
+  const double row =
+      plan::quantised_row_bits(std::size_t(V), std::min<std::size_t>(64, std::size_t(V)), 64);
   json all = json::array();
   const auto line = [&](const char* protocol, const plan::traffic& t, double accepted) {
-    const double comm = plan::communication(t, link), tokens = plan::expected_tokens(accepted, gamma);
+    const double comm = plan::communication(t, link),
+                 tokens = plan::expected_tokens(accepted, gamma);
     all.push_back({{"protocol", protocol},
                    {"bytes_up", plan::bytes(t.up)},
                    {"bytes_down", plan::bytes(t.down)},
@@ -441,7 +460,7 @@ extern "C" const char* specagg_explore(const char* question) {
   try {
     found = explorer::answer(explorer::json::parse(question));
   } catch (const std::exception& e) {
-    found = {{"error", e.what()}};
+    found = {{"error", specagg::printable(e.what(), 400)}};
   }
   text = found.dump(-1, ' ', false, explorer::json::error_handler_t::replace);
   return text.c_str();

@@ -416,7 +416,12 @@ function show_all() {
   show_sites();
 }
 
-specagg_module().then((made) => {
+async function load() {  // what tools/explorer/build appends to library.js: WebAssembly, compressed, as text
+  const bytes = Uint8Array.from(atob(specagg_program), (c) => c.charCodeAt(0));
+  const program = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  return specagg_module({wasmBinary: await program.arrayBuffer()});
+}
+load().then((made) => {
   library = made;
   catalogue = ask({ask: "catalogue"});
   recall();
