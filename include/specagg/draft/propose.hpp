@@ -13,7 +13,7 @@ SPECAGG_BEGIN
 
 // How several tokens are proposed after one text.
 //   greedy       the most likely tokens but for one, and one drawn from what is left of q. It
-//                stands first. The best of the four where only one level is drafted
+//                stands first. Where only one level is drafted no verifier accepts more of them
 //   sampled      drawn from q without replacement
 //   top          the most likely tokens
 //   independent  drawn from q with replacement
