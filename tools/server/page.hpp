@@ -1,136 +1,251 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page under /: a conversation, or a text that goes on, with the origin of each token.
+// The page under /: a conversation, or texts that go on, with the origin of each token.
 #pragma once
 #include <string>
 
-// way: "chat" or "completions", the one that the model has.
-inline std::string page_of(const std::string& way) {
-  static const std::string before = R"html(<!doctype html>
+#include "members.hpp"
+
+namespace detail {
+
+inline constexpr char page_begin[] = R"html(<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>specagg</title>
 <style>
-  body { font: 16px/1.5 sans-serif; max-width: 50em; margin: 1em auto; padding: 0 1em }
-  #texts p { white-space: pre-wrap; margin: .5em 0 }
-  .user { color: #555 }
-  .draft { background: #c8f0c8 }
-  .target { background: #ffd9b0 }
-  .failed { color: #b00 }
-  textarea { width: 100%; height: 4em; box-sizing: border-box; font: inherit }
-  input { width: 6em }
-  #usage { color: #555 }
+  :root { color-scheme: light dark; --accepted: #d7efdc; --faint: #57606a; --line: #d0d7de }
+  @media (prefers-color-scheme: dark) {
+    :root { --accepted: #1f4a2c; --faint: #9da7b1; --line: #3d444d }
+  }
+  body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 0 auto; padding: 0 1em }
+  h1 { font-size: 1.3em; margin: .5em 0 0 }
+  .faint, label { color: var(--faint); font-size: .9em }
+  .user { white-space: pre-wrap; margin: 1em 0 .5em; color: var(--faint) }
+  .answers { display: grid; gap: 1em; grid-template-columns: repeat(auto-fit, minmax(16em, 1fr)) }
+  .answers > div { min-width: 0 }
+  .answer p { white-space: pre-wrap; margin: .5em 0; overflow-wrap: anywhere }
+  .answer h2, .answer h3, .answer h4, .answer h5 { margin: .6em 0 .2em; font-size: 1.1em }
+  pre, code { font: .9em ui-monospace, monospace }
+  pre { overflow-x: auto; border: 1px solid var(--line); padding: .5em }
+  .draft { background: var(--accepted) }
+  .marked { outline: 2px solid }
+  .failed { color: light-dark(#b3261e, #ff8a80) }
+  form { position: sticky; bottom: 0; background: Canvas; border-top: 1px solid var(--line);
+         padding: .5em 0 }
+  textarea { width: 100%; height: 3.5em; box-sizing: border-box; font: inherit }
+  input, select, button { font: inherit; max-width: 100% }
+  input[type=number] { width: 5em }
+  #token { min-height: 1.5em }
 </style>
 <h1>specagg</h1>
-<p><span class="draft">drafted and accepted</span> <span class="target">from the target</span>
-(point at a token for its log-probability under pi and p)</p>
-<div id="texts"></div>
+<p class="faint">Model <b id="model"></b>. <span class="draft">Drafted and accepted</span>, others
+from the target. Point at a token, or click it, for its probabilities.</p>
+<main id="texts"></main>
 <form id="form">
-  <textarea id="prompt" autofocus></textarea>
-  <label>temperature <input id="temperature" type="number" value="0.7" min="0" step="0.1"></label>
-  <label>tokens <input id="max_tokens" type="number" value="128" min="1"></label>
-  <label>seed <input id="seed" type="number" value="0" min="0"></label>
-  <label>drafts <select id="draft"><option>default<option>none<option>lookup<option>counts
-    <option>model<option>head</select></label>
+  <div id="token" class="faint" role="status"></div>
+  <textarea id="prompt" aria-label="Prompt" autofocus></textarea>
+  <div>
+    <label>temperature
+      <input id="temperature" type="number" value="0.7" min="0" step="0.1"></label>
+    <label>tokens <input id="max_tokens" type="number" value="128" min="1"></label>
+    <label>seed <input id="seed" type="number" value="0" min="0"></label>
+  </div>
+  <div id="left"></div>
+  <label><input id="compare" type="checkbox"> compare with</label>
+  <div id="right" hidden></div>
   <button id="send">Send</button> <button id="stop" type="button" disabled>Stop</button>
 </form>
-<p id="usage"></p>
+<datalist id="policies"></datalist>
 <script>
-const way = ")html";
-  static const std::string after = R"html(";
-const $ = id => document.getElementById(id);
-let messages = [], key = "", going = null;
+const about = )html";
 
-function paragraph(kind, text) {
-  const p = document.createElement("p");
-  p.className = kind;
-  p.textContent = text;
-  $("texts").append(p);
-  return p;
+inline constexpr char page_end[] = R"html(;
+const $ = id => document.getElementById(id);
+let messages = [], key = "", going = null, pinned = null;
+
+function add(parent, tag, kind, text) {
+  const e = parent.appendChild(document.createElement(tag));
+  if (kind) e.className = kind;
+  if (text) e.textContent = text;
+  return e;
 }
-function asked(prompt) {
+// Selectors of what this server has. A policy that reads the draft's rows needs the draft model.
+function way_of(place) {
+  const drafts = add(add(place, "label", "", "drafts "), "select");
+  for (const name of about.drafts) add(drafts, "option", "", name);
+  drafts.value = about.drafts[0];
+  let policy = null;
+  if (about.policies.length > 0) {
+    policy = add(add(place, "label", "", " policy "), "input");
+    policy.value = "lossless";
+    policy.setAttribute("list", "policies");
+    policy.addEventListener("change", () => {
+      if (policy.value != "lossless") drafts.value = "model";
+    });
+  }
+  return () => ({draft: drafts.value, ...(policy && {policy: policy.value.trim() || "lossless"})});
+}
+$("model").textContent = about.model;
+for (const name of about.policies) add($("policies"), "option").value = name;
+const left = way_of($("left")), right = way_of($("right"));
+$("compare").addEventListener("change", () => $("right").hidden = !$("compare").checked);
+
+// ---- a text in Markdown, of tokens that remain spans -------------------------------------------
+function render(box, a) {
+  let at = 0, block = null, from = 0;
+  const put = (parent, begin, end) => {
+    while (at < a.tokens.length && a.tokens[at].to <= begin) ++at;
+    for (let i = at; i < a.tokens.length && a.tokens[i].from < end; ++i) {
+      const t = a.tokens[i];
+      const piece = a.text.slice(Math.max(t.from, begin), Math.min(t.to, end));
+      add(parent, "span", t.kind, piece).says = t.says;
+    }
+  };
+  const inline = (parent, begin, end) => {
+    const marks = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*/g;
+    let last = begin;
+    for (const m of a.text.slice(begin, end).matchAll(marks)) {
+      const i = m[1] ? 1 : m[2] ? 2 : 3, wide = i == 2 ? 2 : 1, start = begin + m.index;
+      put(parent, last, start);
+      put(add(parent, [, "code", "strong", "em"][i]), start + wide, start + m[0].length - wide);
+      last = start + m[0].length;
+    }
+    put(parent, last, end);
+  };
+  const within = tag => block && block.tagName == tag;
+  box.textContent = "";
+  for (const line of a.text.split("\n")) {
+    const to = from + line.length, next = Math.min(to + 1, a.text.length);
+    const mark = line.match(/^(?:(#{1,4}) |\s*(?:[-*]|(\d+)\.) )/);
+    if (/^\s*```/.test(line)) block = within("PRE") ? null : add(box, "pre");
+    else if (within("PRE")) put(block, from, next);
+    else if (!line.trim()) block = null;
+    else if (mark && mark[1]) {
+      inline(add(box, "h" + (mark[1].length + 1)), from + mark[0].length, to);
+      block = null;
+    } else if (mark) {
+      const list = mark[2] ? "OL" : "UL";
+      if (!within(list)) block = add(box, list);
+      if (mark[2] && !block.firstChild) block.start = +mark[2];
+      inline(add(block, "li"), from + mark[0].length, to);
+    } else {
+      if (!within("P")) block = add(box, "p");
+      inline(block, from, next);
+    }
+    from = to + 1;
+  }
+}
+// Writes what changes; scrolls along if the end was in sight.
+function follow(change) {
+  const page = document.documentElement;
+  const seen = page.scrollHeight - page.scrollTop - page.clientHeight < 40;
+  change();
+  if (seen) page.scrollTop = page.scrollHeight;
+}
+
+// ---- a request ----------------------------------------------------------------------------------
+function body_of(prompt, way) {
   const body = {stream: true, stream_options: {include_usage: true}, origins: true,
                 temperature: +$("temperature").value, max_tokens: +$("max_tokens").value,
-                seed: +$("seed").value};
-  if ($("draft").value != "default") body.draft = $("draft").value;
-  if (way == "chat") {
+                seed: +$("seed").value, ...way};
+  if (about.way == "chat") {
     body.messages = messages.concat({role: "user", content: prompt});
     body.logprobs = true;
   } else {
     body.prompt = prompt;
     body.logprobs = 0;
   }
-  return body;
+  return JSON.stringify(body);
 }
 // The tokens of a part of the answer: their text, which may end inside a character, and numbers.
 function tokens_of(choice, decode) {
   const l = choice.logprobs, text = bytes => decode.decode(new Uint8Array(bytes), {stream: true});
   const bytes_of = token => token.startsWith("bytes:")  // bytes:\xE2\x80, a part of a character
       ? token.split("\\x").slice(1).map(b => parseInt(b, 16)) : new TextEncoder().encode(token);
-  if (way != "chat")
+  if (about.way != "chat")
     return l.tokens.map((t, i) => [text(bytes_of(t)), l.pi_logprobs[i], l.target_logprobs[i]]);
   return l.content.map(c => [text(c.bytes), c.pi_logprob, c.target_logprob]);
 }
-async function ask(prompt) {
+function take(choice, decode, a) {
+  const number = x => x === null ? "0" : Math.exp(x).toPrecision(3);
+  tokens_of(choice, decode).forEach(([piece, pi, p], i) => {
+    const kind = choice.origins[i], from = a.text.length;
+    const origin = kind == "draft" ? "drafted and accepted" : "from the target";
+    a.text += piece;
+    a.tokens.push({from, to: a.text.length, kind, says: `${JSON.stringify(piece)}: ${origin}; ` +
+        `probability ${number(pi)} under pi, ${number(p)} under p`});
+  });
+  a.cut ||= choice.finish_reason == "length";
+}
+function summary(usage, a, seconds) {
+  const n = usage.completion_tokens, each = x => x > 0 && isFinite(x) ? x.toFixed(2) : "-";
+  return `${n} tokens, ${each(n / seconds)} a second, ${each(n / usage.steps)} a call` +
+      (usage.acceptance === null ? ""
+          : `; ${(100 * usage.acceptance).toFixed(0)} % of drafted tokens accepted`) +
+      (a.cut ? `; cut after ${n} tokens, the most that were asked for` : "");
+}
+async function ask(prompt, way, place) {
   const headers = {"Content-Type": "application/json"};
   if (key) headers.Authorization = "Bearer " + key;
-  going = new AbortController();
-  const path = way == "chat" ? "v1/chat/completions" : "v1/completions";
-  const reply = await fetch(path, {method: "POST", headers, body: JSON.stringify(asked(prompt)),
+  const path = about.way == "chat" ? "v1/chat/completions" : "v1/completions";
+  const begin = performance.now();
+  const reply = await fetch(path, {method: "POST", headers, body: body_of(prompt, way),
                                    signal: going.signal});
   if (reply.status == 401) {
     key = window.prompt("The server's key") || "";
-    return key ? ask(prompt) : "";
+    if (key) return ask(prompt, way, place);
   }
   if (!reply.ok) throw new Error((await reply.json()).error.message);
-  paragraph("user", prompt);
-  const p = paragraph("answer", ""), decode = new TextDecoder(), bytes = new TextDecoder();
+  add(place, "div", "faint", Object.values(way).reverse().join(", drafts: "));
+  const box = add(place, "div", "answer"), usage = add(place, "div", "faint usage");
+  const decode = new TextDecoder(), bytes = new TextDecoder(), a = {text: "", tokens: [], cut: 0};
   const reader = reply.body.getReader();
-  let left = "", text = "";
-  for (;;) {
+  for (let left = "";;) {
     const {done, value} = await reader.read();
-    if (done) return text;
+    if (done) return a.text;
     left += bytes.decode(value, {stream: true});
     const lines = left.split("\n");
     left = lines.pop();
-    for (const line of lines) {
-      if (line.startsWith(": read")) $("usage").textContent = line.slice(2) + " of the prompt";
-      if (!line.startsWith("data: {")) continue;
-      const part = JSON.parse(line.slice(6));
-      if (part.error) throw new Error(part.error.message);
-      if (part.usage) {
-        const a = part.usage.acceptance;
-        $("usage").textContent = `${part.usage.completion_tokens} tokens in ${part.usage.steps} ` +
-            "steps" + (a === null ? "" : `; ${(100 * a).toFixed(0)} % of drafted tokens accepted`);
+    follow(() => {
+      for (const line of lines) {
+        if (line.startsWith(": read")) usage.textContent = line.slice(2) + " of the prompt";
+        if (!line.startsWith("data: {")) continue;
+        const part = JSON.parse(line.slice(6));
+        if (part.error) throw new Error(part.error.message);
+        for (const choice of part.choices) take(choice, decode, a);
+        const seconds = (performance.now() - begin) / 1000;
+        usage.textContent = part.usage ? summary(part.usage, a, seconds) : "";
       }
-      if (part.choices.length > 0) $("usage").textContent = "";  // the prompt is read
-      for (const choice of part.choices) {
-        text += way == "chat" ? choice.delta.content : choice.text;
-        tokens_of(choice, decode).forEach(([piece, pi, p_], i) => {
-          const span = document.createElement("span");
-          span.className = choice.origins[i];
-          span.textContent = piece;
-          span.title = `pi ${pi.toFixed(3)}, p ${p_ === null ? "-inf" : p_.toFixed(3)}`;
-          p.append(span);
-        });
-      }
-    }
+      render(box, a);
+    });
   }
 }
 $("form").addEventListener("submit", async event => {
   event.preventDefault();
   const prompt = $("prompt").value;
-  if (!prompt) return;
+  if (!prompt || going) return;
+  going = new AbortController();
   $("send").disabled = true;
   $("stop").disabled = false;
-  $("usage").textContent = "";
-  try {
-    const text = await ask(prompt);
-    messages.push({role: "user", content: prompt}, {role: "assistant", content: text});
-    $("prompt").value = way == "chat" ? "" : prompt + text;
+  const ways = $("compare").checked ? [left(), right()] : [left()];
+  const answers = [];
+  follow(() => add($("texts"), "div", "user", prompt));
+  const places = add($("texts"), "div", "answers");
+  $("prompt").value = "";
+  try {  // one after the other: neither takes the other's time
+    for (const way of ways) answers.push(await ask(prompt, way, add(places, "div")));
+    messages.push({role: "user", content: prompt}, {role: "assistant", content: answers[0]});
+    if (about.way != "chat")
+      add($("texts"), "button", "", "Go on").addEventListener("click", () => {
+        $("prompt").value = prompt + answers[0];
+        $("prompt").focus();
+      });
   } catch (e) {
-    paragraph("failed", e.name == "AbortError" ? "stopped" : e.message);
+    const says = e.name == "AbortError" ? "stopped" : e.message;
+    follow(() => add(places.lastElementChild || places, "div", "failed", says));
+    if (!$("prompt").value && answers.length == 0) $("prompt").value = prompt;
   }
+  going = null;
   $("send").disabled = false;
   $("stop").disabled = true;
 });
@@ -141,8 +256,26 @@ $("prompt").addEventListener("keydown", event => {
     $("form").requestSubmit();
   }
 });
+$("texts").addEventListener("mouseover", event => {
+  if (event.target.says && !pinned) $("token").textContent = event.target.says;
+});
+$("texts").addEventListener("click", event => {
+  if (pinned) pinned.classList.remove("marked");
+  pinned = event.target.says && event.target != pinned ? event.target : null;
+  if (pinned) pinned.classList.add("marked");
+  $("token").textContent = event.target.says || "";
+});
 </script>
 </html>
 )html";
-  return before + way + after;
+
+}  // namespace detail
+
+// about: "way" ("chat" or "completions", the one that the model has), "model", "drafts" (the
+// default first) and "policies" (empty where only lossless works).
+inline std::string page_of(const json& about) {
+  std::string facts;
+  for (const char c : about.dump(-1, ' ', false, json::error_handler_t::replace))
+    facts += c == '<' ? std::string("\\u003c") : std::string(1, c);  // no name ends the script
+  return detail::page_begin + facts + detail::page_end;
 }

@@ -247,6 +247,21 @@ void answer_completions(http_server& http, const served& by) {
   });
 }
 
+// What the page shows of the server; the default draft first.
+json page_facts(const served& by) {
+  json drafts = json::array(), policies = json::array();
+  if (by.most.head) drafts.push_back("head");
+  if (by.most.draft_model) drafts.push_back("model");
+  for (const char* name : {"lookup", "counts", "none"}) drafts.push_back(name);
+  if (by.most.draft_model)
+    for (const auto& known : cli::known_policies())
+      for (const auto& sample : known.samples) policies.push_back(sample);
+  return {{"way", by.turns ? "chat" : "completions"},
+          {"model", by.most.model},
+          {"drafts", drafts},
+          {"policies", policies}};
+}
+
 // What may be asked about the server.
 void answer_questions(http_server& http, const served& by) {
   const json one = {
@@ -266,7 +281,7 @@ void answer_questions(http_server& http, const served& by) {
     to.set_header("Content-Security-Policy",
                   "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
                   "style-src 'unsafe-inline'");
-    to.set_content(by.turns ? page_of("chat") : page_of("completions"), "text/html; charset=utf-8");
+    to.set_content(page_of(page_facts(by)), "text/html; charset=utf-8");
   });
   http.Get("/metrics", [&by](const httplib::Request&, httplib::Response& to) {
     to.set_content(by.decoder.metrics(), "text/plain; version=0.0.4");
