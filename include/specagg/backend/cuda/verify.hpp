@@ -243,15 +243,18 @@ __global__ void __launch_bounds__(threads, 2)
   auto* facts = reinterpret_cast<known*>(fact_memory);
   const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
-  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);
+  // Shared, not held in the registers of each thread: the loops over rows need all that there are.
+  alignas(16) __shared__ unsigned char chooser_memory[sizeof(random_streams)];
+  auto& chooser = *reinterpret_cast<random_streams*>(chooser_memory);
+  const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
+  if (threadIdx.x == 0) chooser = random_streams(seed, request);
+  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
     return known_row<Batch>(draft_row<Whole>(b, r, j), facts[j], together);
   });
   const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
     return known_row<Batch>(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   });
-  const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
-  random_streams chooser(seed, request);
   const auto by = [&] {
     if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
     else return verifier;
