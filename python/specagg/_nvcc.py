@@ -24,11 +24,15 @@ _verifiers = {"token": "specagg::token_verifier", "block": "specagg::block_verif
 _PRESETS = 2  # the last lines of policies(): C++'s catalogue has them apart
 INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl"
 
+_OTHERS = "specagg: these headers have other policies than specagg._core"
 # Of the catalogue: its line, with the parameters in their order.
-_OF_CATALOGUE = """#include <specagg/policy/catalogue.hpp>
+_OF_CATALOGUE = """#include <string_view>
+
+#include <specagg/policy/catalogue.hpp>
 
 SPECAGG_FUNCTION auto policy_of(const double* parameters) {{
   constexpr auto line = {line};
+  static_assert(std::string_view(line.name) == "{name}" && line.parameters.size() == {count}, "{others}");
   auto policy = line.values[0];
   for (const auto& one : line.parameters) {{
     const double x = *parameters++;
@@ -55,10 +59,12 @@ extern "C" const char* specagg_error(int e) {{ return cudaGetErrorString(cudaErr
 
 def catalogued_text(name: str) -> str:
     """policy_of() of a name of specagg.policies()."""
-    names = [one.name for one in policies()]
+    lines = policies()
+    names = [one.name for one in lines]
     line, in_catalogue = names.index(name), len(names) - _PRESETS
     tuple_of, i = ("catalogue", line) if line < in_catalogue else ("presets", line - in_catalogue)
-    return _OF_CATALOGUE.format(line=f"std::get<{i}>(specagg::{tuple_of})")
+    return _OF_CATALOGUE.format(line=f"std::get<{i}>(specagg::{tuple_of})", name=name, others=_OTHERS,
+                                count=len(lines[line].parameters))
 
 
 def traced_text(name: str, header: str, parameters: list[str], flags: list[bool]) -> str:
@@ -163,6 +169,9 @@ def _compile(text: str, flags: Sequence[str], how: Nvcc, path: pathlib.Path) -> 
         source.write_text(text)
         command = [how.compiler(), *flags, f"-I{include()}", str(source), *how.libraries(), "-o", str(made)]
         ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode and _OTHERS in ran.stderr + ran.stdout:
+            raise RuntimeError(f"specagg.cuda: {include()}: the C++ headers are not those that specagg._core was built from: "
+                               "install the package anew")
         if ran.returncode:
             raise RuntimeError(f"specagg.cuda: {' '.join(command)}\n{ran.stderr or ran.stdout}")
         os.replace(made, path)

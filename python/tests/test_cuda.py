@@ -24,7 +24,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HAS_OPERATOR = hasattr(torch.library, "custom_op")
 GAMMA = 3
 ON_A_GPU = """test_types_of_logits test_probabilities_and_drafts_without_rows test_verifiers test_policies_of_the_catalogue
-    test_a_traced_policy test_temperatures_masks_and_ends test_filters test_the_bonus test_rows_of_the_draft_by_numbers""".split()
+    test_a_traced_policy test_temperatures_masks_and_ends test_filters test_the_bonus test_rows_of_the_draft_by_numbers
+    test_a_cuda_graph test_torch_compile_on_a_gpu""".split()
 # Each compiles kernels of its own, some 20 s.
 also = functools.partial(pytest.param, marks=pytest.mark.skipif(
     os.environ.get("CI") is not None, reason="takes too long where CI is set"))
@@ -367,6 +368,15 @@ def test_the_cache(monkeypatch, emulator, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2  # nothing is left of what failed
 
 
+def test_headers_with_other_policies_are_refused(monkeypatch, emulator, tmp_path):
+    monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path))
+    known = specagg.policies()
+    monkeypatch.setattr(_nvcc, "policies", lambda: [known[1], known[0], *known[2:]])  # of an older _core
+    with pytest.raises(RuntimeError, match=r"specagg.cuda: [^\n]*include: the C\+\+ headers are not those that "
+                                           r"specagg._core was built from: install the package anew$"):
+        _nvcc.compiled(_nvcc.text_of(_nvcc.catalogued_text("lossless"), "token", "float", "float"), "none", emulator)
+
+
 def test_what_a_wheel_brings(monkeypatch, emulator, tmp_path):
     monkeypatch.setattr(_nvcc, "BROUGHT", tmp_path / "brought")
     monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path / "cache"))
@@ -422,6 +432,63 @@ def test_the_operator():
 
         for found, due in zip(torch.compile(step, backend="aot_eager", fullgraph=True)(b.p, b.q), step(b.p, b.q)):
             np.testing.assert_array_equal(found.numpy(), due.numpy())
+
+
+class OnAGPU:
+    """A call whose tensors stay where they are: a batch's, with rows of other batches put into them."""
+
+    def __init__(self):
+        self.b = Batch(seed=11)
+        self.given = on_the_device(dict(
+            draft_token_ids=torch.from_numpy(self.b.ids), cu_num_draft_tokens=torch.from_numpy(self.b.offsets[1:].copy()),
+            seeds=torch.from_numpy(self.b.seeds), positions=torch.from_numpy(self.b.positions),
+            requests=torch.from_numpy(self.b.requests)))
+        self.p, self.q = on_the_device(self.b.p.clone()), on_the_device(self.b.q.clone())
+
+    def __call__(self, p, q):
+        return cuda.verify(target_logits=p, draft_logits=q, max_spec_len=GAMMA, log_probs=True, **self.given)
+
+    def due_of(self, seed):
+        other = Batch(seed=seed)
+        self.p.copy_(other.p)
+        self.q.copy_(other.q)
+        self.b.p = other.p
+        return self.b.here(other.q)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+def test_a_cuda_graph():
+    step = OnAGPU()
+    step(step.p, step.q)  # compiles, and loads the kernels
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step(step.p, step.q)
+    seen = set()
+    for seed in (11, 12, 13):
+        due = step.due_of(seed)
+        graph.replay()
+        torch.cuda.synchronize()
+        agree(out, due)
+        seen.add(due.tokens.tobytes())
+    assert len(seen) == 3  # what lies in memory then
+
+
+@pytest.mark.skipif(DEVICE != "cuda" or not HAS_OPERATOR, reason="needs a GPU and torch 2.4")
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_torch_compile_on_a_gpu(mode):
+    step = OnAGPU()
+
+    def scaled(p, q):
+        out = step(p * 0.5 * 2, q)  # exact: there is something to compile
+        return out.tokens + 0, out.log_pi
+
+    compiled = torch.compile(scaled, fullgraph=True, mode=mode)
+    for seed in (11, 12, 13, 14):
+        due = step.due_of(seed)
+        tokens, log_pi = compiled(step.p, step.q)
+        np.testing.assert_array_equal(tokens.cpu().numpy(), due.tokens)
+        np.testing.assert_array_equal(log_pi.cpu().numpy(), due.log_pi.astype(np.float32))
 
 
 @pytest.mark.skipif(not HAS_OPERATOR, reason="torch has no compile before 2")
