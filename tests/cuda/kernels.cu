@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of each kind of kernel, for nvcc to compile without a word.
 #include <specagg/backend/cuda/ragged.hpp>
+#include <specagg/backend/cuda/sharded.hpp>
 #include <specagg/backend/cuda/tree.hpp>
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/policy/lossless.hpp>
@@ -31,6 +32,11 @@ RAGGED(float, one_hot, specagg::lossless, specagg::block_verifier)
 template cudaError_t specagg::cuda::verify(const filtered_batch<bf16, probability>&,
                                            const specagg::lossless&, const specagg::token_verifier&,
                                            const ragged_outcome&, void*, std::size_t, cudaStream_t);
+
+template cudaError_t specagg::cuda::verify_shard(const sharded_batch<bf16>&,
+                                                 const specagg::lossless&,
+                                                 const specagg::token_verifier&, const outcome&,
+                                                 shard_step&, cudaStream_t);
 
 #define TREES(S, policies, verifier)                                                            \
   template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&,       \

@@ -147,15 +147,22 @@ __device__ int lanes_at(std::size_t count, std::size_t k) {
   else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
 }
 
+// Rows lie on this device as a whole. (Other than that: backend/cuda/sharded.hpp.)
+struct whole_rows {
+  static constexpr bool are_shared = false;
+};
+
 }  // namespace detail
 
 // Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no
-// test, and several can be in flight at once.
-template <bool Whole>
-class collective {
+// test, and several can be in flight at once. Shards: what the parts of rows have exchanged that
+// lie on other devices.
+template <bool Whole, class Shards = detail::whole_rows>
+class collective : public Shards {
  public:
   static constexpr bool whole = Whole;
-  __device__ explicit collective(detail::shared_memory& shared) : shared_(&shared) {
+  __device__ explicit collective(detail::shared_memory& shared, const Shards& shards = {})
+      : Shards(shards), shared_(&shared) {
     detail::refuse_flags_that_change_bits();
 #if SPECAGG_CUDA_CLUSTERS
     const auto cluster = cooperative_groups::this_cluster();
@@ -222,12 +229,92 @@ class collective {
   // Each thread block does the last two steps itself.
   template <class Rows, class F>
   __device__ token_id draw(const weights<Rows, F>& w, double u) {
-    using V = vec<float, 4>;
     if (!(w.total > 0 && w.total < infinity)) return no_token;
     const double rest = (vec<double, 1>(u) * vec<double, 1>(w.total)).v;
     const auto in_blocks =
         detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
     if (in_blocks.index == w.blocks.size()) return no_token;
+    if constexpr (Shards::are_shared)
+      return this->told_by_owner(w.rows, in_blocks.index * block_size,
+                                 [&] { return draw_in_block(w, in_blocks); });
+    else return draw_in_block(w, in_blocks);
+  }
+  // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the
+  // first of them.
+  template <class Rows, class F>
+  __device__ std::size_t largest(const Rows& rows, const F& f) {
+    const double top = reduce<specagg::detail::larger>(rows, f);
+    if (!(top > specagg::detail::larger::identity)) return 0;
+    const auto has_it = [&](auto at) {
+      const auto x = f(at);
+      return select(x == top, decltype(x)(1), decltype(x)(0));
+    };
+    const token_id first = draw(weigh(rows, has_it, {}), 0);
+    return first == no_token ? 0 : std::size_t(first);
+  }
+  // The order of contenders is total, so they may be compared in any order.
+  template <class Rows, class F>
+  __device__ contender race(const Rows& rows, const F& f, const coupled_noise& noise,
+                            std::uint32_t position, contender last) {
+    const auto among = [&](std::size_t from, std::size_t to) {
+      return race_among(rows, f, noise, position, last, from, to);
+    };
+    if constexpr (Shards::are_shared) return this->best_of_ranks(rows, among);
+    else return among(0, rows.size());
+  }
+  // Sets slots[i] = x in every thread block.
+  template <class T>
+  __device__ void publish(T* slots, std::size_t i, const T& x) const {
+#if SPECAGG_CUDA_CLUSTERS
+    if (size_ > 1) {
+      for (unsigned r = 0; r < size_; ++r)
+        cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
+      return;
+    }
+#endif
+    slots[i] = x;
+  }
+  // Waits for all threads of the block or cluster: they see what the others have written.
+  __device__ void synchronise() const {
+#if SPECAGG_CUDA_CLUSTERS
+    if (size_ > 1) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+
+  // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns
+  // the results. All threads may read them until the second call after this one.
+  template <class D, class F>
+  __device__ const D* of_blocks(std::size_t size, const F& per_block) {
+    static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);
+    auto* slots = reinterpret_cast<D*>(shared_->results[turn_]);
+    const auto blocks = [&](std::size_t from, std::size_t to, const auto& use) {
+      const std::size_t step = std::size_t(size_) * detail::groups;
+      for (std::size_t b = from + rank_ * detail::groups + threadIdx.x / 16; b < to; b += step) {
+        const std::size_t begin = b * block_size;
+        const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
+        if (threadIdx.x % 16 == 0) use(b, x);
+      }
+    };
+    if constexpr (Shards::are_shared) this->blocks_of_ranks(slots, blocks);
+    else blocks(0, block_count(size), [&](std::size_t b, const D& x) { publish(slots, b, x); });
+    synchronise();
+    turn_ ^= 1;
+    return slots;
+  }
+
+  // How many of the four tokens from k on exist.
+  __device__ static int lanes_at(std::size_t count, std::size_t k) {
+    return detail::lanes_at<Whole>(count, k);
+  }
+
+ private:
+  __device__ static contender better(const contender& a, const contender& b) {
+    return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
+  }
+  template <class Rows, class F>
+  __device__ token_id draw_in_block(const weights<Rows, F>& w, const detail::place& in_blocks) {
+    using V = vec<float, 4>;
     const std::size_t begin = in_blocks.index * block_size, size = w.size();
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const std::size_t k = 4 * threadIdx.x;  // 4 threads for 16 tokens
@@ -253,27 +340,15 @@ class collective {
     }
     return token;  // the barrier in the next weigh() comes before the next write to this memory
   }
-  // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the
-  // first of them.
+  // The race among tokens from .. to - 1.
   template <class Rows, class F>
-  __device__ std::size_t largest(const Rows& rows, const F& f) {
-    const double top = reduce<specagg::detail::larger>(rows, f);
-    if (!(top > specagg::detail::larger::identity)) return 0;
-    const auto has_it = [&](auto at) {
-      const auto x = f(at);
-      return select(x == top, decltype(x)(1), decltype(x)(0));
-    };
-    const token_id first = draw(weigh(rows, has_it, {}), 0);
-    return first == no_token ? 0 : std::size_t(first);
-  }
-  // The order of contenders is total, so they may be compared in any order.
-  template <class Rows, class F>
-  __device__ contender race(const Rows& rows, const F& f, const coupled_noise& noise,
-                            std::uint32_t position, contender last) {
+  __device__ contender race_among(const Rows& rows, const F& f, const coupled_noise& noise,
+                                  std::uint32_t position, contender last, std::size_t from,
+                                  std::size_t to) {
     using V = vec<float, 4>;
     contender best;
     const std::size_t step = std::size_t(4 * threads) * size_;
-    for (std::size_t v = 4 * (std::size_t(rank_) * threads + threadIdx.x); v < rows.size();
+    for (std::size_t v = from + 4 * (std::size_t(rank_) * threads + threadIdx.x); v < to;
          v += step) {
       const std::size_t begin = v / block_size * block_size;
       const int n = lanes_at(rows.size(), v);
@@ -301,35 +376,6 @@ class collective {
     for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
     return best;
   }
-  // Sets slots[i] = x in every thread block.
-  template <class T>
-  __device__ void publish(T* slots, std::size_t i, const T& x) const {
-#if SPECAGG_CUDA_CLUSTERS
-    if (size_ > 1) {
-      for (unsigned r = 0; r < size_; ++r)
-        cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
-      return;
-    }
-#endif
-    slots[i] = x;
-  }
-  // Waits for all threads of the block or cluster: they see what the others have written.
-  __device__ void synchronise() const {
-#if SPECAGG_CUDA_CLUSTERS
-    if (size_ > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
-  }
-
-  // How many of the four tokens from k on exist.
-  __device__ static int lanes_at(std::size_t count, std::size_t k) {
-    return detail::lanes_at<Whole>(count, k);
-  }
-
- private:
-  __device__ static contender better(const contender& a, const contender& b) {
-    return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
-  }
   // Reduces f(view of tokens v .. v + 3, v, how many of them exist).
   template <class Op, class Rows, class F>
   __device__ auto reduce_at(const Rows& rows, const F& f) {
@@ -350,30 +396,12 @@ class collective {
     };
     using D = decltype(per_block(0, 0));
     using R = specagg::detail::reducer<Op, D>;
-    const D* results = exchange<D>(rows.size(), per_block);
+    const D* results = of_blocks<D>(rows.size(), per_block);
     D total = R::identity();
     for (std::size_t b = threadIdx.x % 32; b < block_count(rows.size()); b += 32)
       total = R::apply(total, results[b]);
     return detail::across_warp<Op>(total);
   }
-  // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns
-  // the results. All threads may read them until the second exchange after this one.
-  template <class D, class F>
-  __device__ const D* exchange(std::size_t size, const F& per_block) {
-    static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);
-    auto* slots = reinterpret_cast<D*>(shared_->results[turn_]);
-    const std::size_t step = std::size_t(size_) * detail::groups;
-    for (std::size_t b = rank_ * detail::groups + threadIdx.x / 16; b < block_count(size);
-         b += step) {
-      const std::size_t begin = b * block_size;
-      const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
-      if (threadIdx.x % 16 == 0) publish(slots, b, x);
-    }
-    synchronise();
-    turn_ ^= 1;
-    return slots;
-  }
-
   detail::shared_memory* shared_;
   unsigned rank_ = 0, size_ = 1, turn_ = 0;
 };

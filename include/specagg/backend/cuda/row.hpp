@@ -194,21 +194,30 @@ __device__ inline float largest_of_warp(float x) {
   return x;
 }
 
+// The largest logit of a row, and the sum, from those of its blocks.
+template <class Blocks>
+__device__ float largest_of_blocks(std::size_t count, const Blocks& blocks) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (std::size_t b = threadIdx.x % 32; b < count; b += 32)
+    largest = blocks[b].max > largest ? blocks[b].max : largest;
+  return largest_of_warp(largest);
+}
+template <class Blocks>
+__device__ softmax_sum<float> sum_in_units(std::size_t count, const Blocks& blocks, float largest,
+                                           float scale, float shift) {
+  warp_sum sum(largest, scale, shift);
+#pragma unroll 4
+  for (std::size_t b = threadIdx.x % 32; b < count; b += 32) sum.add(blocks[b]);
+  return sum.total();
+}
 // The sum of a row from what its blocks have contributed. A row beyond all units is read again.
 template <class S, bool Whole>
 __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
                                             const block_sum<float>* blocks, float scale) {
   const std::size_t count = block_count(row.size), lane = threadIdx.x % 32;
-  float largest = -std::numeric_limits<float>::infinity();
-  for (std::size_t b = lane; b < count; b += 32)
-    largest = blocks[b].max > largest ? blocks[b].max : largest;
-  largest = largest_of_warp(largest);
-  if (!specagg::detail::needs_shift(largest, scale)) {
-    warp_sum sum(largest, scale, 0);
-#pragma unroll 4
-    for (std::size_t b = lane; b < count; b += 32) sum.add(blocks[b]);
-    return sum.total();
-  }
+  const float largest = largest_of_blocks(count, blocks);
+  if (!specagg::detail::needs_shift(largest, scale))
+    return sum_in_units(count, blocks, largest, scale, 0);
   warp_sum sum(largest, scale, largest);
   for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
     const block_in_registers<S> block(row, first + lane / 16);
@@ -262,11 +271,11 @@ __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double
   const auto at_1 = block.sum(largest, scales.confidence, 0);
   if (threadIdx.x % 16 == 0) out[block_count(row.size)] = at_1;
 }
-// The facts of a row whose blocks were summed. The threads of a warp; every one gets them.
-// Not inlined: a verifier needs its registers itself.
-template <class S, bool Whole>
-SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
-                                              bool confidence, const block_sum<float>* blocks) {
+// The facts of a row from its sums, sum_at(scale, whether that is the one of temperature 1), and
+// its first token with the largest logit, first(that logit).
+template <class SumAt, class First>
+__device__ row_facts facts_from(double temperature, bool confidence, const SumAt& sum_at,
+                                const First& first) {
   row_facts facts{};
   const row_scales scales(temperature);
   facts.greedy = scales.greedy;
@@ -274,29 +283,38 @@ SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, doub
     facts.why = status::invalid_parameter;
     return facts;
   }
-  const auto sum = sum_of_blocks(row, blocks, scales.sampled);
+  const auto sum = sum_at(scales.sampled, false);
   if (!(sum.total > 0)) facts.why = status::invalid_row;
-  else if (scales.greedy) facts.token = first_largest(row, blocks, sum.max);
+  else if (scales.greedy) facts.token = first(sum.max);
   else facts.sampled = {sum.max, temperature, sum.total};
   if (!confidence || facts.why != status::ok) return facts;
-  const auto at_1 = scales.greedy || temperature == 1
-                        ? sum
-                        : sum_of_blocks(row, blocks + block_count(row.size), scales.confidence);
+  const auto at_1 = scales.greedy || temperature == 1 ? sum : sum_at(scales.confidence, true);
   if (!(at_1.total > 0)) facts.why = status::invalid_row;
   facts.confidence = {at_1.max, 1, at_1.total};
   return facts;
+}
+// Those of a row whose blocks were summed. The threads of a warp; every one gets them. Not inlined:
+// a verifier needs its registers itself.
+template <class S, bool Whole>
+SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
+                                              bool confidence, const block_sum<float>* blocks) {
+  return facts_from(
+      temperature, confidence,
+      [&](float scale, bool at_1) {
+        return sum_of_blocks(row, at_1 ? blocks + block_count(row.size) : blocks, scale);
+      },
+      [&](float largest) { return first_largest(row, blocks, largest); });
 }
 
 }  // namespace detail
 
 // softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
 // probability 1 on the largest logit, lowest id.
-template <class S, bool Whole>
+template <class S, bool Whole, class Together = collective<Whole>>
 class device_row {
  public:
   using value_type = float;
-  __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts,
-                        cuda::collective<Whole>& together)
+  __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts, Together& together)
       : row_(row), together_(&together), why_(facts.why) {
     if (why_ != status::ok) return;
     sampled_ = facts.sampled;
@@ -305,7 +323,7 @@ class device_row {
     greedy_ = float(facts.greedy);
   }
   __device__ std::size_t size() const { return row_.size; }
-  __device__ cuda::collective<Whole>& walker() const { return *together_; }
+  __device__ Together& walker() const { return *together_; }
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
@@ -332,7 +350,7 @@ class device_row {
 
  private:
   raw_row<S, Whole> row_;
-  cuda::collective<Whole>* together_;
+  Together* together_;
   status why_;
   softmax_factors<float> sampled_, confidence_;
   std::size_t token_ = 0;

@@ -110,8 +110,8 @@ __device__ raw_row<S, Whole> target_row(const batch<S>& b, std::size_t r, std::s
           b.target_mask ? b.target_mask + i * ((b.vocabulary + 31) / 32) : nullptr, b.vocabulary};
 }
 // The index of this thread block's cluster.
-template <bool Whole>
-__device__ std::size_t cluster_number(const collective<Whole>& together) {
+template <class Together>
+__device__ std::size_t cluster_number(const Together& together) {
   return blockIdx.x / together.size();
 }
 
@@ -229,6 +229,24 @@ __device__ inline void write(const outcome& out, std::size_t r, std::size_t most
     out.acceptances[r * most + i] = f.acceptances[i];
 }
 
+// What verify_requests asks of a batch, with others for parts of rows (backend/cuda/sharded.hpp):
+// how its threads read rows together; whether an earlier launch has verified the request; and what
+// becomes of the result.
+template <class Batch, bool Whole>
+__device__ collective<Whole> together_of(const rows_of_drafts<Batch, Whole>&,
+                                         shared_memory& memory) {
+  return collective<Whole>(memory);
+}
+template <class Batch>
+__device__ bool is_finished(const Batch&, std::size_t /*r*/) {
+  return false;
+}
+template <class Together, class Batch, class Outcome>
+__device__ void finish(const Together& together, const Batch& b, const Outcome& out, std::size_t r,
+                       const verified& f) {
+  if (together.leads()) write(out, r, b.most, f);
+}
+
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
@@ -239,10 +257,11 @@ __global__ void __launch_bounds__(threads, 2)
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   using known = typename known_rows<Batch>::facts;
   alignas(16) __shared__ unsigned char fact_memory[sizeof(known) * (2 * most_drafted + 2)];
-  collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
+  auto together = together_of(rows, *reinterpret_cast<shared_memory*>(memory));
   auto* facts = reinterpret_cast<known*>(fact_memory);
   const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
+  if (is_finished(b, r)) return;
   // Shared, not held in the registers of each thread: the loops over rows need all that there are.
   alignas(16) __shared__ unsigned char chooser_memory[sizeof(random_streams)];
   auto& chooser = *reinterpret_cast<random_streams*>(chooser_memory);
@@ -269,7 +288,7 @@ __global__ void __launch_bounds__(threads, 2)
   const verdict v =
       by.verify(drafted, q_rows, p_rows, policies[r], chooser,
                 std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
-  if (together.leads()) write(out, r, b.most, verified{v, emissions, acceptances});
+  finish(together, b, out, r, verified{v, emissions, acceptances});
 }
 
 // Launches the kernel that reads all rows of a batch.

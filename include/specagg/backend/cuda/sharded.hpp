@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification of rows whose vocabulary is shared out among devices, as tensor parallelism leaves
+// logits. Every rank gets the verdicts of whole rows, with the same bits. What travels is what
+// blocks of 1024 logits sum to, and single logits: never rows.
+//
+//   own logits --(sum_rows)--> facts of blocks --(all-gather)--> verify, which finds one more
+//   exchange each time it runs --(all-gather)--> verify ... --> the same tokens on every rank
+//
+// The verifiers are those of verify.hpp. A request that needs what other ranks have asks for it,
+// and runs from its start in the next step: it reads in its log what it got in the steps before
+// (vocabulary_shards::run does the same on the CPU, verify/vocabulary_shards.hpp).
+#pragma once
+#include <specagg/backend/cuda/shard_log.hpp>
+#include <specagg/backend/cuda/verify.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// A batch of whose rows this rank has a part. vocabulary: of all ranks. The matrices, their strides
+// and the masks: of this rank's tokens. All else must be the same on every rank.
+template <class S>
+struct sharded_batch : batch<S> {
+  vocabulary_part part;
+  // All-gathers, at least 1: of the blocks' facts, and what a request asks for one after the other.
+  // Each token that is drawn needs 2 (coupled: 1), each sum that a policy or block verification
+  // makes at a position 1; 1 more each row whose largest logit is beyond 7e5 temperatures
+  // (needs_shift, kernel/exponentials.hpp). Lossless token verification: 3. A request that needs
+  // more has status invalid_parameter.
+  std::uint32_t exchanges = 3;
+};
+// The memory of one rank, and how far it is. After a call of verify_shard(), unless `done`: an
+// all-gather of `bytes` of each rank is due, from `own` to `all` (of rank k: at k bytes), which may
+// be made in place, on the stream. ncclAllGather(step.own, step.all, step.bytes, ncclChar, ...)
+struct shard_step {
+  void* storage = nullptr;  // shard_storage() bytes, aligned to 16
+  std::size_t storage_bytes = 0;
+  std::uint32_t number = 0;
+  bool done = false;
+  void *own = nullptr, *all = nullptr;
+  std::size_t bytes = 0;
+};
+
+namespace detail {
+
+// What the kernels take. vocabulary: of this rank.
+template <class S>
+struct shard : batch<S> {
+  shares of;
+  double* log;          // [exchanges - 1][ranks][requests][doubles of one]
+  std::size_t doubles;  // that a rank gives of a request
+  std::uint32_t gathered, exchanges;
+  std::uint32_t* finished;  // [requests]
+  bool confidence;          // the policy reads confidences
+};
+inline std::size_t doubles_of_exchange(const shares& of) {
+  return 3 * of.most_blocks() < 6 ? 6 : 3 * of.most_blocks();
+}
+
+// In place of a row's element: the row is a part of a sharded one.
+template <class S>
+struct sharded {};
+
+// What is known of a row: also its number in the request, and a logit that came with the facts.
+struct shard_facts : row_facts {
+  std::uint32_t number;
+  token_id expected;
+  float expected_logit;
+  bool shifted;  // it is beyond all units, and must be summed again
+};
+template <class S>
+struct known_rows<shard<S>> {
+  using facts = shard_facts;
+};
+
+}  // namespace detail
+
+// The row as a whole: four tokens of a block of this rank, or the logit of any token.
+template <class S, bool Whole>
+struct raw_row<detail::sharded<S>, Whole> {
+  raw_row<S, Whole> own;
+  collective<Whole, detail::shard_log>* together;
+  std::uint32_t number;
+  token_id expected;
+  float expected_logit;
+  std::size_t size;
+
+  template <class V>
+  __device__ V at(std::size_t v, int n) const {
+    const std::size_t begin = together->of().begin();
+    if constexpr (V::lanes == 4) return own.template at<V>(v - begin, n);
+    else if (token_id(v) == expected) return V(expected_logit);
+    else return V(together->logit(v, number, [&] { return own.template at<V>(v - begin, 1).v; }));
+  }
+};
+
+namespace detail {
+
+// A row's record: the sums of this rank's blocks at its temperature, as many at 1 if the policy
+// reads confidences, and its first largest token and the logit of the drafted one.
+template <class S, bool Whole>
+struct record_of_rows {
+  const rows_of_drafts<shard<S>, Whole>& rows;
+  SPECAGG_FUNCTION std::size_t size() const {
+    return (1 + rows.b.confidence) * rows.b.of.most_blocks() + 1;
+  }
+  SPECAGG_FUNCTION std::size_t of_rank() const {
+    return rows.b.requests * rows.of_request() * size();
+  }
+  template <class T>
+  SPECAGG_FUNCTION T* at(std::size_t k, std::size_t r, std::size_t j, T* facts) const {
+    return facts + k * of_rank() + (r * rows.of_request() + j) * size();
+  }
+};
+template <class S, bool Whole>
+__device__ block_sum<float>* sums_of(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
+                                     std::size_t j, block_sum<float>* facts) {
+  return record_of_rows<S, Whole>{rows}.at(rows.b.of.rank, r, j, facts);
+}
+// The sums of all blocks of a row, from all records.
+struct gathered_sums {
+  const block_sum<float>* first;
+  std::size_t of_rank;
+  const shares& of;
+  bool at_1;
+  __device__ const block_sum<float>& operator[](std::size_t b) const {
+    const std::size_t k = b / of.most_blocks(), i = b % of.most_blocks();
+    return first[k * of_rank + i + (at_1 ? of.blocks_of(k) : 0)];
+  }
+};
+// The same relative to the largest logit.
+struct summed_again {
+  const gathered_sums& blocks;
+  const double* sums;
+  __device__ block_sum<float> operator[](std::size_t b) const { return {blocks[b].max, sums[b]}; }
+};
+// The token drafted at the position of row j; or no_token.
+template <class S, bool Whole>
+__device__ token_id expected_of(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
+                                std::size_t j) {
+  token_id ids[most_drafted + 1];
+  const draft drafted = drafted_of(rows.b, r, ids);
+  const std::size_t n = j < rows.draft_rows ? j : j - rows.draft_rows;
+  const token_id y = n < drafted.size() ? drafted.tokens[n] : no_token;
+  return y >= 0 && std::size_t(y) < rows.b.of.vocabulary ? y : no_token;
+}
+
+// A warp for each row: what its record has beside the sums.
+template <class S, bool Whole>
+__global__ void __launch_bounds__(threads)
+    tell_of_rows(rows_of_drafts<shard<S>, Whole> rows, block_sum<float>* facts) {
+  const std::size_t i = blockIdx.x * std::size_t(threads / 32) + threadIdx.x / 32,
+                    r = i / rows.of_request(), j = i % rows.of_request();
+  if (r >= rows.b.requests) return;
+  rows.read(r, j, [&](const auto& row, double temperature) {
+    const shares& of = rows.b.of;
+    const row_scales scales(temperature);
+    if (!scales.valid) return;
+    block_sum<float>* const own = sums_of(rows, r, j, facts);
+    std::size_t first = 0;
+    if (scales.greedy)
+      first = first_largest(row, own, largest_of_blocks(block_count(row.size), own));
+    const token_id y = expected_of(rows, r, j);
+    const bool has = y != no_token && of.owns(std::size_t(y));
+    const float logit = has ? row.template at<vec<float, 1>>(std::size_t(y) - of.begin(), 1).v : 0;
+    if (threadIdx.x % 32 == 0)
+      own[record_of_rows<S, Whole>{rows}.size() - 1] = {logit, double(of.begin() + first)};
+  });
+}
+
+// The facts of row j of request r from all records, by the threads of a warp. A row beyond all
+// units is only marked; again: all threads of the block sum it relative to its largest logit.
+template <bool Again, class S, bool Whole>
+__device__ shard_facts facts_of_shards(const rows_of_drafts<shard<S>, Whole>& rows,
+                                       const raw_row<S, Whole>& row, std::size_t r, std::size_t j,
+                                       double temperature, bool confidence,
+                                       const block_sum<float>* facts,
+                                       collective<Whole, shard_log>& together) {
+  const shares& of = rows.b.of;
+  const record_of_rows<S, Whole> records{rows};
+  const block_sum<float>* const record = records.at(0, r, j, facts);
+  const std::size_t count = block_count(of.vocabulary), last = records.size() - 1;
+  bool shifted = false;
+  const auto sum_at = [&](float scale, bool at_1) -> softmax_sum<float> {
+    const gathered_sums blocks{record, records.of_rank(), of, at_1};
+    const float largest = largest_of_blocks(count, blocks);
+    if (!specagg::detail::needs_shift(largest, scale))
+      return sum_in_units(count, blocks, largest, scale, 0);
+    shifted = true;
+    if constexpr (Again) {
+      const double* const again =
+          together.template of_blocks<double>(of.vocabulary, [&](std::size_t begin, std::size_t) {
+            const block_in_registers<S> block(row, (begin - of.begin()) / block_size);
+            return block.sum(block.largest(), scale, largest).sum;
+          });
+      return sum_in_units(count, summed_again{blocks, again}, largest, scale, largest);
+    }
+    return {largest, 1};
+  };
+  const auto first = [&](float largest) {
+    std::size_t k = 0;
+    const gathered_sums blocks{record, records.of_rank(), of, false};
+    for (std::size_t b = 0; b < count; ++b)
+      if (blocks[b].max == largest) {
+        k = b / of.most_blocks();
+        break;
+      }
+    return std::size_t(record[k * records.of_rank() + last].sum);
+  };
+  shard_facts found{};
+  static_cast<row_facts&>(found) = facts_from(temperature, confidence, sum_at, first);
+  found.number = std::uint32_t(j);
+  found.expected = expected_of(rows, r, j);
+  if (found.expected != no_token)
+    found.expected_logit =
+        record[of.owner(std::size_t(found.expected)) * records.of_rank() + last].max;
+  found.shifted = shifted;
+  return found;
+}
+template <class S, bool Whole>
+__device__ void find_facts(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
+                           bool confidence, block_sum<float>* sums, shard_facts* facts,
+                           collective<Whole, shard_log>& together) {
+  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
+    shard_facts found{};
+    found.why = status::missing_row;
+    rows.read(r, j, [&](const auto& row, double temperature) {
+      found = facts_of_shards<false>(rows, row, r, j, temperature, confidence, sums, together);
+    });
+    if (threadIdx.x % 32 == 0) facts[j] = found;
+  }
+  together.synchronise();
+  for (std::size_t j = 0; j < rows.of_request(); ++j) {
+    if (!facts[j].shifted) continue;
+    rows.read(r, j, [&](const auto& row, double temperature) {
+      const auto found =
+          facts_of_shards<true>(rows, row, r, j, temperature, confidence, sums, together);
+      together.once([&] { facts[j] = found; });
+    });
+  }
+}
+
+// Of the kernel verify_requests.
+template <class S, bool Whole>
+__device__ collective<Whole, shard_log> together_of(const rows_of_drafts<shard<S>, Whole>& rows,
+                                                    shared_memory& memory) {
+  return collective<Whole, shard_log>(memory, shard_log(rows.b, blockIdx.x));
+}
+template <class S>
+__device__ bool is_finished(const shard<S>& b, std::size_t r) {
+  wait_for_last_kernel();
+  return b.gathered > 0 && b.finished[r];
+}
+template <bool Whole, class S>
+__device__ void finish(const collective<Whole, shard_log>& together, const shard<S>& b,
+                       const outcome& out, std::size_t r, const verified& f) {
+  if (!together.leads()) return;
+  b.finished[r] = !together.lacks();
+  const draft_acceptance none[most_drafted] = {};
+  if (!together.lacks()) write(out, r, b.most, f);
+  else if (b.gathered + 1 == b.exchanges)
+    write(out, r, b.most, {{0, 0, status::invalid_parameter, no_token}, f.emissions, none});
+}
+template <class Batch, class S, bool Whole>
+__device__ auto known_row(const raw_row<S, Whole>& row, const shard_facts& facts,
+                          collective<Whole, shard_log>& together) {
+  const raw_row<sharded<S>, Whole> whole{
+      row, &together, facts.number, facts.expected, facts.expected_logit, together.of().vocabulary};
+  return device_row<sharded<S>, Whole, collective<Whole, shard_log>>(whole, facts, together);
+}
+
+// What a launch has of the batch. facts, log and finished lie in the storage, in this order.
+template <class S>
+shard<S> shard_of(const sharded_batch<S>& b, bool confidence, const shard_step& step,
+                  std::size_t facts_bytes) {
+  shard<S> k{};
+  static_cast<batch<S>&>(k) = b;
+  static_cast<vocabulary_part&>(k.of) = b.part;
+  k.of.vocabulary = b.vocabulary;
+  k.vocabulary = k.of.end() - k.of.begin();
+  k.doubles = doubles_of_exchange(k.of);
+  k.gathered = step.number > 0 ? step.number - 1 : 0;
+  k.exchanges = b.exchanges;
+  k.confidence = confidence;
+  auto* const at = static_cast<std::byte*>(step.storage) + facts_bytes;
+  k.log = reinterpret_cast<double*>(at);
+  k.finished = reinterpret_cast<std::uint32_t*>(k.log + std::size_t(b.exchanges - 1) *
+                                                            b.part.ranks * b.requests * k.doubles);
+  return k;
+}
+// One step: its launches, and which all-gather is due after it.
+template <bool Whole, class S, class Policies, class Verifier>
+cudaError_t run_step(const rows_of_drafts<shard<S>, Whole>& rows, const Policies& policies,
+                     const Verifier& verifier, const outcome& out, shard_step& step,
+                     cudaStream_t stream) {
+  const shard<S>& b = rows.b;
+  auto* const facts = static_cast<block_sum<float>*>(step.storage);
+  const auto gather = [&](auto* all, std::size_t of_rank) {
+    step.all = all;
+    step.own = all + b.of.rank * of_rank;
+    step.bytes = of_rank * sizeof *all;
+  };
+  if (step.number == 0) {
+    if (const auto e = launch_sums(rows, b.confidence, facts, stream); e != cudaSuccess) return e;
+    cudaLaunchConfig_t config{};
+    constexpr std::size_t warps = threads / 32;
+    config.gridDim = dim3(unsigned((b.requests * rows.of_request() + warps - 1) / warps));
+    config.blockDim = dim3(threads);
+    config.stream = stream;
+    gather(facts, record_of_rows<S, Whole>{rows}.of_rank());
+    return cudaLaunchKernelEx(&config, tell_of_rows<S, Whole>, rows, facts);
+  }
+  step.done = step.number == b.exchanges;
+  const std::size_t of_rank = b.requests * b.doubles;
+  gather(b.log + (step.done ? 0 : b.gathered * b.of.ranks * of_rank), of_rank);
+  if (step.done) step.bytes = 0;
+  constexpr std::size_t one_block = 1;  // no clusters
+  return launch_verifier<verify_requests<Whole, shard<S>, Policies, Verifier, outcome>>(
+      b.requests, one_block, stream, rows, policies, verifier, facts, out);
+}
+
+}  // namespace detail
+
+// Bytes of device memory that each rank needs, aligned to 16.
+template <class S>
+[[nodiscard]] std::size_t shard_storage(const sharded_batch<S>& b) {
+  const detail::shares of{b.part, b.vocabulary};
+  const std::size_t requests = b.requests * b.part.ranks;
+  return requests * (2 * b.most + 2) * (2 * of.most_blocks() + 1) * sizeof(block_sum<float>) +
+         requests * b.exchanges * detail::doubles_of_exchange(of) * sizeof(double) +
+         (b.requests * sizeof(std::uint32_t) + 15) / 16 * 16;
+}
+
+// One step of verification on one rank: two launches in the first, one in the others. No
+// synchronisation, no allocation; can be captured in a graph. To be called with the same arguments
+// until step.done, with an all-gather after each but the last (shard_step). Then `out` has on every
+// rank what verify() gives for whole rows. Errors as verify()'s; also for a part that is none, for
+// no exchanges, and for a step after the last.
+template <class S, class Policies, class Verifier>
+[[nodiscard]] cudaError_t verify_shard(const sharded_batch<S>& b, const Policies& policies,
+                                       const Verifier& verifier, const outcome& out,
+                                       shard_step& step, cudaStream_t stream) {
+  if constexpr (!requires { policies[0]; }) {
+    return verify_shard(b, detail::same_for_all<Policies>{policies}, verifier, out, step, stream);
+  } else {
+    using Policy = detail::policy_of<Policies>;
+    const bool reads =
+        (b.most > 0 || reads_draft<Policy>) &&
+        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
+    if constexpr (std::is_pointer_v<Policies>)
+      if (!policies) return cudaErrorInvalidValue;
+    if (step.done || step.number > b.exchanges || b.exchanges == 0 ||
+        b.vocabulary > most_vocabulary || !detail::shares{b.part, b.vocabulary}.valid())
+      return cudaErrorInvalidValue;
+    if (b.requests == 0) {
+      step.done = true;
+      return cudaSuccess;
+    }
+    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
+    constexpr bool confidence = reads_confidence<Policy>;
+    const std::size_t blocks = detail::shares{b.part, b.vocabulary}.most_blocks();
+    const auto k = detail::shard_of(b, confidence, step,
+                                    b.part.ranks * b.requests * (draft_rows + b.most + 1) *
+                                        ((1 + confidence) * blocks + 1) * sizeof(block_sum<float>));
+    if (!detail::can_launch(k, out, most_drafted, reads, step.storage, step.storage_bytes,
+                            shard_storage(b)))
+      return cudaErrorInvalidValue;
+    const auto run = [&](const auto& rows) {
+      return detail::run_step(rows, policies, verifier, out, step, stream);
+    };
+    constexpr bool bonus = reads_draft<Policy>;
+    const cudaError_t e =
+        detail::rows_in_fours(k, reads)
+            ? run(detail::rows_of_drafts<detail::shard<S>, true>{k, draft_rows, bonus})
+            : run(detail::rows_of_drafts<detail::shard<S>, false>{k, draft_rows, bonus});
+    if (e == cudaSuccess) ++step.number;
+    return e;
+  }
+}
+
+}  // namespace cuda
+SPECAGG_END
