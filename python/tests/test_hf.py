@@ -214,6 +214,8 @@ def test_joint_law_of_lookup(verifier: str) -> None:
                       max_new_tokens=3, return_dict_in_generate=True, **how)
     assert specagg.goodness_of_fit(out.sequences[:, 7:].numpy(), law, false_alarm=1e-6).passed
     assert min(out.drafted) == 2 and 0.1 < sum(out.accepted) / sum(out.drafted) < 0.9
+    fresh = hf.generate(target, None, torch.tensor([[0, 1, 2, 3]]), max_new_tokens=2, return_dict_in_generate=True)
+    assert fresh.drafted == [0]  # nothing there to look up
 
 
 def test_lookup_finds_what_followed() -> None:
