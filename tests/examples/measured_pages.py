@@ -39,6 +39,11 @@ with tempfile.TemporaryDirectory() as folder:
         page = ROOT / "docs" / written.relative_to(folder)
         assert written.read_text() == page.read_text(), f"{page} is not what research/experiments/page.py writes"
     check_dates("experiments", claims.read_text())
+    again = pathlib.Path(folder) / "frontier.md"
+    subprocess.run([sys.executable, ROOT / "research/experiments/frontier/frontier_page.py", ROOT / "docs/frontier/results.json", again], check=True)
+    for written in again, again.with_suffix("") / "all.md":
+        page = ROOT / "docs" / written.relative_to(folder)
+        assert written.read_text() == page.read_text(), f"{page} is not what frontier_page.py writes"
 
 # README's numbers of the step are those of docs/measured.md, each of the program that it names.
 times = {who: warm for who, warm, _, _ in recorded["performance"]["step"]}
