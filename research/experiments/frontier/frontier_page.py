@@ -59,7 +59,8 @@ def page(results):
     positions, windows, questions = results["sizes"]["smollm2"]
     missed = sorted({s["rule"] for s in rows if s["goal"]} - {s["rule"] for s in by_kl(rows, 0.7)})
     lawless = sorted({s["rule"] for s in results["bundled"]} - {s["rule"] for s in rows})
-    notes = [("Not at 0.7", missed), ("No law, where the head lacks a token", lawless), ("Not run", ["mentored"])]
+    never = [rule for rule in ("relaxed", "margin") if rule not in {s["rule"] for s in rows}]
+    notes = [("Not at 0.7", missed), ("At none of the three", never), ("No law, where the head lacks a token", lawless), ("Not run", ["mentored"])]
     return f"""# What a lossy policy costs
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.5, 0.7 and 0.9 on
