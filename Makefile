@@ -58,13 +58,12 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 	@cmake --preset release >/dev/null && cmake --build build --target experiments $(if $(MODELS),specagg_cli bench-slow_link)
 	@scripts/experiments $(if $(MODELS),--models $(MODELS)) $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.3 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on SmolLM2's rows (20 minutes; QUICK=1: 1)
 	@MODELS=real scripts/bootstrap experiments
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, in build/engines (6.2 GB; an hour; QUICK=1: fewer texts; DOCS=1: into docs/)
+check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.3 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 	@for check in check-vllm check-vllm-v2 check-sglang; do \
 	  build/engines/venv/bin/python tools/engines/$$check --texts $(if $(QUICK),2000,20000) || exit 1; done
