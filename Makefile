@@ -88,8 +88,7 @@ site:  ## build/site/html/: the documentation as pages for a browser, with a ref
 	@if command -v emcc >/dev/null; then tools/explorer/build; else echo "SKIPPED: the explorer: there is no emcc"; fi
 	@tools/site/build
 	@tools/site/check
-	@if [ -e build/explorer ] && [ -x build/bin/specagg ] && command -v chromium >/dev/null; then tools/explorer/check; \
-	 else echo "SKIPPED: the explorer's check needs emcc, Chromium and build/bin/specagg"; fi
+	@if [ -x build/bin/specagg ]; then tools/explorer/check; else echo "SKIPPED: the explorer's check needs build/bin/specagg"; fi
 
 clean:  ## remove build/
 	@rm -rf build

@@ -3,8 +3,6 @@
 add_test(NAME "tree: includes, names, licences" COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-tree)
 specagg_tier(more)
 add_test(NAME "tree: each mistake that is put in is found" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/check_tree.py)
-
-
 add_test(NAME "site: an entry for every public name, and each mistake that is put in is found"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/site.py)
 set_tests_properties("site: an entry for every public name, and each mistake that is put in is found" PROPERTIES
@@ -28,6 +26,12 @@ specagg_tier("")
 add_test(NAME "experiments: documents are made of manual pages, text and HTML"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
 specagg_tier(slow)
+if(TARGET specagg_cli)
+  add_test(NAME "explorer: three walks in Chromium, laws of the command line, recorded bits"
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/explorer/check --bits --cli $<TARGET_FILE:specagg_cli>)
+  set_tests_properties("explorer: three walks in Chromium, laws of the command line, recorded bits" PROPERTIES
+    SKIP_REGULAR_EXPRESSION "^skipped:" TIMEOUT 1800)
+endif()
 if(TARGET specagg-experiments)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>
