@@ -173,7 +173,7 @@ struct entropy_window {
   template <class Rows>
   SPECAGG_FUNCTION state advance(const state& s, const Rows& rows, token_id y) const {
     if (s.left > 0) return {s.left - 1};
-    const token_id top = rows.argmax([](auto v) { return v.p; });
+    const auto top = token_id(rows.argmax([](auto v) { return v.p; }));
     return {y != top && entropy(rows) >= threshold ? window : 0};
   }
 };
