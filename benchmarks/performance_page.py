@@ -25,11 +25,10 @@ add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['c
 add("")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
     "rejection, so its time grows with the acceptance rate.")
-add("* ***Known***: the normalisers of the draft model's rows, because you keep the rows that you drew from.")
-add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
-add("* **We wrote the compared programs** from the published steps of those systems: in torch (`benchmarks/torch_steps.py`), with Eigen, or as "
-    "C++ loops over `expf` (`benchmarks/rivals.hpp`). Each must give the same answer before it is timed. llama.cpp's steps are exact match, "
-    "which accepts fewer tokens and does less work.\n")
+add("* ***Known***: the normalisers of the draft model's rows, because you keep these rows.")
+add("* **Warm**: the rows are in the cache. **Cold**: in no cache.")
+add("* **We wrote the compared programs** from those systems' published steps (`benchmarks/torch_steps.py`, `benchmarks/rivals.hpp`). Each must "
+    "give the same answer before it is timed. llama.cpp's steps are exact match, which accepts fewer tokens and does less work.\n")
 
 add("### The step\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
@@ -49,7 +48,7 @@ for v, gamma, b, *times in r["grid"]:
 decode = {name: cells for name, *cells in r["decode"]}
 outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
 add(f"\nOutside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as "
-    f"long as one with token verification. [More tables]({plots}/tables.md): kernels, goals, where the time of a text goes, plots.\n")
+    f"long as with token verification. [More tables]({plots}/tables.md): kernels, goals, the time of a text.\n")
 write(page, "performance", text)
 text.clear()
 add("# Performance: more tables\n")

@@ -49,8 +49,8 @@ for row in r["schedulers"]:
 
 rest("")
 add("\n### DSD, DSSD and smaller messages: tokens a second\n")
-add("Distributed speculative decoding (DSD) sends rows up; distributed *split* speculative decoding (DSSD) sends one row down after a rejection. Both "
-    "use whole rows of 16 bits. *Coupled* sends no rows; *quantised* sends 64 counts on 8 tokens, and uses block verification. "
+add("[DSD and DSSD](two-sites.md#which-protocol-when) send whole rows of 16 bits. *Coupled* sends no rows; *quantised* sends 64 counts on 8 tokens, "
+    "and uses block verification. "
     "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4; *delay*: of one round, both ways.\n")
 names = {"shared noise": "coupled", "quantised, block": "quantised"}
 add("| Mbit/s | delay, ms | " + " | ".join(names.get(s, s) for s in r["splits"]) + " |\n| ---: | ---: |" + " ---: |" * len(r["splits"]))
@@ -75,6 +75,6 @@ worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == 
 rest("Measured time over the closed form of `plan/link.hpp`, median and largest: " + "; ".join(f"{names.get(s, s)} {m}, {most}" for s, m, most in r["over_closed_form"]) +
     (". The largest are without delay.\n" if worst_without_delay else ".\n"))
 rest(f"![Tokens a second against bandwidth](splits.svg)\n")
-add(f"[More tables]({plots}/tables.md): bytes, predictions, who aggregates, pictures of both sites in time.\n")
+add(f"[More tables]({plots}/tables.md): bytes, predictions, who aggregates, pictures.\n")
 write(page, "two-sites", text)
 tables(page, "two-sites-measured", more)

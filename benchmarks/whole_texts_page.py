@@ -52,8 +52,7 @@ for kind in KINDS:
             cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
             add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
                 f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
-add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md): other drafts, "
-    "predictions, calls of n tokens beside llama.cpp.\n")
+add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md).\n")
 more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), ""]
 section, add = add, more.append
 alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]

@@ -232,9 +232,9 @@ add(f"Of {sum(c['id'] in judged for c in own)} [statements of this library]({pag
     f"experiments, {counts(own)} with the bundled models.\n")
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
-add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes these pages (seed {results['seed']}); with "
-    "`MODELS=real` it takes 90 and measures the models that read. "
+add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes these pages (seed {results['seed']}); "
+    "`MODELS=real`, for the models that read, 90. "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
-    "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured. [Which policy for which purpose]"
+    "threshold, exact measure and quote. [Which policy for which purpose]"
     f"({page.stem}/claims.md#which-policy-for-which-purpose), [speed-ups and predictions]({page.stem}/claims.md#speed-ups-compared-with-their-predictions).")
 write(page, text)
