@@ -56,6 +56,7 @@ MISTAKES = [
     ("README.md", r"top-p takes \[0\.22", "top-p takes [0.02", "and docs/performance/results.json has 0.22"),
     ("docs/engine.md", r"less than 3\.6 %", "less than 1.4 %", "and docs/whole-texts/results.json has 4.6, 3.6"),
     ("tools/site/mkdocs.yml", r"      - docs/trees.md\n", "", "nav lacks docs/trees.md"),
+    ("tests/policy/synthetic.test.cpp", "rate 1 q, and", "rate 1 q; and", "has a name with a semicolon"),
     ("docs/trees.md", "--propose sampled", "--suggest sampled", "names --suggest, which no command has"),
     ("docs/cost-models.md", "the same streams on both\\s+sites", "the same streams on all sites", "no test is called"),
     ("docs/mathematics.md", "`rollback_refused`", "`rollback`", "has no status rollback_refused"),

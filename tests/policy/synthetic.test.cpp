@@ -34,7 +34,7 @@ TEST_CASE("synthetic accepts at the given rate or at p's own, and is as near to 
   }
   CHECK((nearer > 50 && exact > 50));
 }
-TEST_CASE("synthetic at rate 0 is p, at rate 1 q, and rows that share no token accept at the rate") {
+TEST_CASE("synthetic at rate 0 is p, at rate 1 q, and disjoint rows accept at the rate") {
   const std::array<row, 2> rows{row{0.5, 0.25, 0.25}, row{0.125, 0.125, 0.75}},
       apart{row{1, 0}, row{0, 1}}, equal{row{0.5, 0.5}, row{0.5, 0.5}};
   CHECK(law_of(synthetic{0}, rows) == rows[1]);
