@@ -64,15 +64,14 @@ def page(results):
     return f"""# What a lossy policy costs
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.5, 0.7 and 0.9 on
-{positions:,} positions of held-out text (three texts of Debian packages, {windows} windows). The target is SmolLM2 (135 M),
-the draft its head, the temperature 1; `lossless` accepts {digits(lossless['acceptance'], 2)}. *TV*, *KL*: of pi from p, KL(pi || p) in nats.
-*Likeliest*: the probability of the target's likeliest token; *right token*: of the text's own; *right answer*: of all tokens
-of an answer ({questions} questions). *Accepted of 4*: expected accepted tokens of a round of token verification.
-± is one standard error, over windows.
+{positions:,} positions of held-out text ({windows} windows of Debian's texts; SmolLM2, its head as draft, temperature 1). *TV*,
+*KL*: of pi from p, KL(pi || p) in nats. *Likeliest*: the probability of the target's likeliest token; *right token*: of the
+text's own; *right answer*: of all tokens of an answer ({questions} questions). *Accepted of 4*: expected accepted tokens of a
+round of token verification. ± is one standard error, over windows.
 
 ![KL and likeliest tokens against accepted tokens](frontier/frontier.svg)
 
-At acceptance 0.7, the nearest to p first (the other goals, and the bundled pair: [all](frontier/all.md)):
+At acceptance 0.7, the nearest to p first ([other goals, bundled pair](frontier/all.md)):
 
 {table([lossless, *by_kl(rows, 0.7)], True)}
 
