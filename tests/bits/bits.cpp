@@ -51,8 +51,9 @@ class numbers {
     const auto exponent =
         std::uint64_t(1 + below(std::uint32_t(L::max_exponent - L::min_exponent)));
     if constexpr (sizeof(T) == 4)
-      return std::bit_cast<float>(std::uint32_t(exponent << 23 | (fraction & 0x7fffff)));
-    else return std::bit_cast<double>(exponent << 52 | (fraction & 0xfffffffffffff));
+      return specagg::detail::bit_cast<float>(
+          std::uint32_t(exponent << 23 | (fraction & 0x7fffff)));
+    else return specagg::detail::bit_cast<double>(exponent << 52 | (fraction & 0xfffffffffffff));
   }
 
  private:
@@ -72,9 +73,11 @@ class hash {  // 64-bit FNV-1a
     for (int i = 0; i < 8; ++i) h_ = (h_ ^ (x >> 8 * i & 255)) * 0x100000001b3u;
   }
   void add(float x) {
-    add(std::uint64_t(x == x ? std::bit_cast<std::uint32_t>(x) : 0x7fc00000u));
+    add(std::uint64_t(x == x ? specagg::detail::bit_cast<std::uint32_t>(x) : 0x7fc00000u));
   }  // NaN has many bits
-  void add(double x) { add(x == x ? std::bit_cast<std::uint64_t>(x) : 0x7ff8000000000000u); }
+  void add(double x) {
+    add(x == x ? specagg::detail::bit_cast<std::uint64_t>(x) : 0x7ff8000000000000u);
+  }
   template <class T, int N>
   void add(vec<T, N> x) {
     T lane[N];
