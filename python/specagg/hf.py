@@ -360,7 +360,7 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     if not values.get("return_dict_in_generate"):
         return ids
     lengths = [len(s) - start for s in sequences]
-    return Generated(ids, *totals, lengths, rounds, [x[:n] for x, n in zip(work.log_pi, lengths)])
+    return Generated(ids, totals[0], totals[1], lengths, rounds, [x[:n] for x, n in zip(work.log_pi, lengths)])
 
 
 def generate(
