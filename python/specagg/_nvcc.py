@@ -21,7 +21,6 @@ from ._policy import policies
 
 _verifiers = {"token": "specagg::token_verifier", "block": "specagg::block_verifier", "match": "specagg::match_verifier",
               "coupled": "specagg::cuda::coupled"}
-_PRESETS = 2  # the last lines of policies(): C++'s catalogue has them apart
 INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl"
 
 _OTHERS = "specagg: these headers have other policies than specagg._core"
@@ -31,7 +30,7 @@ _OF_CATALOGUE = """#include <string_view>
 #include <specagg/policy/catalogue.hpp>
 
 SPECAGG_FUNCTION auto policy_of(const double* parameters) {{
-  constexpr auto line = {line};
+  constexpr auto line = std::get<{line}>(std::tuple_cat(specagg::catalogue, specagg::presets));
   static_assert(std::string_view(line.name) == "{name}" && line.parameters.size() == {count}, "{others}");
   auto policy = line.values[0];
   for (const auto& one : line.parameters) {{
@@ -61,10 +60,8 @@ def catalogued_text(name: str) -> str:
     """policy_of() of a name of specagg.policies()."""
     lines = policies()
     names = [one.name for one in lines]
-    line, in_catalogue = names.index(name), len(names) - _PRESETS
-    tuple_of, i = ("catalogue", line) if line < in_catalogue else ("presets", line - in_catalogue)
-    return _OF_CATALOGUE.format(line=f"std::get<{i}>(specagg::{tuple_of})", name=name, others=_OTHERS,
-                                count=len(lines[line].parameters))
+    line = names.index(name)
+    return _OF_CATALOGUE.format(line=line, name=name, others=_OTHERS, count=len(lines[line].parameters))
 
 
 def traced_text(name: str, header: str, parameters: list[str], flags: list[bool]) -> str:

@@ -519,7 +519,7 @@ def test_nvcc_compiles_the_text(arch, tmp_path, monkeypatch):
     except RuntimeError as e:
         pytest.skip(str(e))
     monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path))
-    policy = cuda._policy_text(mixed, None)[0] if arch == "sm_80" else cuda._policy_text("lossy:alpha=0.2", None)[0]
+    policy = cuda._policy_text(mixed if arch == "sm_80" else "lossy:alpha=0.2", {}, ())[0]
     path = _nvcc.compiled(_nvcc.text_of(policy, "token", "specagg::bf16", "specagg::cuda::probability"), arch, how)
     for name in ("specagg_verify", "specagg_storage", "specagg_reads_draft", "specagg_error"):
         assert name.encode() in path.read_bytes()
