@@ -34,6 +34,7 @@ foreach(source IN LISTS whole)
   cmake_path(GET source STEM name)
   foreach(compiler IN LISTS compilers)
     specagg_tier_of(${compiler} more slow)
-    specagg_compile(must_not_compile/${name}.${compiler} ${compiler} ${source} -fsyntax-only -I${CMAKE_CURRENT_SOURCE_DIR})
+    specagg_compile(must_not_compile/${name}.${compiler} ${compiler} ${source} -fsyntax-only
+      -I${CMAKE_CURRENT_SOURCE_DIR})
   endforeach()
 endforeach()
