@@ -76,7 +76,7 @@ TEST_CASE("cactus with kl 0 is p, with a large one q, and accepts more, the larg
   numbers n(2);
   for (int trial = 0; trial < 50; ++trial) {
     const std::array<row, 2> rows{softmax(random_logits(n, 40)), softmax(random_logits(n, 40))};
-    const auto& [q, p] = rows;
+    const row &q = rows[0], &p = rows[1];
     const auto accepted = [&](double kl) {
       const row pi = law_of(cactus{kl}, rows);
       double sum = 0;

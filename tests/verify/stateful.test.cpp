@@ -184,6 +184,14 @@ TEST_CASE("a budget of regret: the joint law of texts is the product of its laws
   check_joint_law(regrets, "regret_budget");
   check_coupled(regrets);
 }
+TEST_CASE("no budget of regret, however large, lets a token stand that p cannot emit") {
+  const probabilities q{.5, .25, .25}, p{.75, .25, 0};
+  for (const double budget : {1.0, 30.0, 36.5, 40.0, 1e3, 1e300}) {
+    const regret_budget policy{budget};
+    CHECK(target_law(policy.at({}), q, p)[2] == 0);
+    CHECK(target_law(policy.at({budget}), q, p)[0] == 0.875);  // all is spent: the likeliest alone
+  }
+}
 TEST_CASE("an entropy gate and a window: the joint law of texts, by any rounds") {
   check_joint_law(windows, "entropy_window");
   check_coupled(windows);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies with state: the law of a token depends on the tokens
-// and rows before it, as with a budget that a text spends. What is here are such policies, and how
-// they are verified.
+// Policies with state: the law of a token depends on the tokens and rows before it, as with a
+// budget that a text spends. Here are such policies, and how they are verified.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -115,10 +114,11 @@ struct stateful_verifier : V {
 
 // A budget of regret along the text, after ASD (arXiv:2608.03447). The regret of a token is ln(max
 // p / p(v)) at temperature 1, in nats: how far its logit is below the largest. The draft's tokens
-// stand where their regret is at most `limit` and at most what is left of `budget`; what q has
-// elsewhere is drawn from p, as in policy/token_cascade.hpp. A token that stands spends its regret.
-// At temperature 0 that is ASD with a limit for each token. ASD's limits for each block of drafts
-// depend on where a round begins, so they are no law of a text.
+// stand where their regret is at most `limit`, at most what is left of `budget`, and at most 36
+// (e^-36 is the least that double tells from 0 beside 1): a token with p = 0 never stands. What q
+// has elsewhere is drawn from p, as in policy/token_cascade.hpp. A token that stands spends its
+// regret. At temperature 0 that is ASD with a limit for each token. ASD's limits for each block of
+// drafts depend on where a round begins, so they are no law of a text.
 struct regret_budget {
   double budget = 0, limit = infinity;
   struct state {
@@ -128,8 +128,8 @@ struct regret_budget {
   constexpr state begin() const { return {}; }
   // Its floor is (1 - alpha) max p.
   SPECAGG_FUNCTION token_v3 at(const state& s) const {
-    const double left = s.spent < budget ? budget - s.spent : 0;
-    return {1 - exp(left < limit ? -left : -limit)};
+    const double left = s.spent < budget ? budget - s.spent : 0, most = left < limit ? left : limit;
+    return {1 - exp(most < 36 ? -most : -36)};
   }
   template <class Rows>
   SPECAGG_FUNCTION state advance(const state& s, const Rows& rows, token_id y) const {
