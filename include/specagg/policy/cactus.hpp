@@ -17,9 +17,9 @@ struct cactus {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto [r, s] = rows.sum(
-        [*this](auto at) { return both(positive(at.q - kept(at)), positive(at.p - at.q)); });
+        [c = *this](auto at) { return both(positive(at.q - c.kept(at)), positive(at.p - at.q)); });
     const double share = s > 0 ? r / s : 0;
-    return [*this, share](auto at) { return fma(share, positive(at.p - at.q), kept(at)); };
+    return [c = *this, share](auto at) { return fma(share, positive(at.p - at.q), c.kept(at)); };
   }
 
  private:
