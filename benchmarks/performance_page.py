@@ -19,16 +19,14 @@ text = []
 add = text.append
 
 add("## The verification step\n")
-add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
-    f"{machine['system']}; one thread, rows in host memory. Medians; their standard deviation is {r['spread'][0]} % for the median row of the "
-    f"tables, and {r['spread'][1]} % for the worst.")
+add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}; "
+    f"one thread, rows in host memory. Medians, with a standard deviation of {r['spread'][0]} % (the worst {r['spread'][1]} %).")
 add("")
-add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
-    "rejection, so its time grows with the acceptance rate.")
-add("* ***Known***: the normalisers of the draft model's rows, because you keep these rows.")
-add("* **Warm**: the rows are in the cache. **Cold**: in no cache.")
-add("* **We wrote the compared programs** from those systems' published steps (`benchmarks/torch_steps.py`, `benchmarks/rivals.hpp`). Each must "
-    "give the same answer before it is timed. llama.cpp's steps are exact match, which accepts fewer tokens and does less work.\n")
+add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8.")
+add("* ***Known***: you keep the draft model's rows, with their normalisers.")
+add("* **Warm**: the rows are in a cache. **Cold**: in none.")
+add("* **We wrote the compared programs** from those systems' published steps (`benchmarks/torch_steps.py`, `benchmarks/rivals.hpp`). "
+    "llama.cpp's are exact match, which accepts fewer tokens and does less work.\n")
 
 add("### The step\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
@@ -40,7 +38,7 @@ for who in SHOWN:
         name = who.replace(", written out", "").replace("scalar expf", "plain C++ with expf")
         name = re.sub("^(vLLM V1|llama.cpp) steps", r"\g<0> in C++", name)
         add(f"| {name} | {' | '.join(step[who])} |")
-add("\nspecagg, nothing known, V = 128,256, us:\n")
+add("\nspecagg, nothing known, us:\n")
 add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
 for v, gamma, b, *times in r["grid"]:
     if v == "128,256" and b == "1":

@@ -20,7 +20,7 @@ add(f"`make two-sites DOCS=1` on {r['date']}: {r['cpu']}, {r['cores']} cores, al
     "server delays every byte and limits the rate. Bundled models, temperature 1.\n")
 add("### DRAGON: ms a token against the added round trip\n")
 add("Device: `draft.gguf` with passages of Shakespeare; cloud: `target.gguf` with passages of the Bible; rows of 64 tokens. The device aggregates. "
-    "*Synchronous*: every draft waits for the token before it (look-ahead 1). The others look 16 tokens ahead.\n")
+    "*Synchronous*: look-ahead 1; the others 16.\n")
 add("| added, ms | synchronous | independent drafts | saves | coupled | saves |\n| ---: | ---: | ---: | ---: | ---: | ---: |")
 for trip, ways, by_coupling, by_independent in r["dragon"]:
     synchronous, _, independent, coupled = (w[0] for w in ways)

@@ -38,8 +38,8 @@ def gain(temperature):
 
 
 add(f"* [Prompt lookup, counts and the draft head](drafters.md) together: {gain('0')} at temperature 0, {gain('1')} at temperature 1.")
-add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. At temperature 1 a text with drafts is another text of the "
-    f"same distribution. {loops or 'None'} of the {texts} texts ends in a loop.")
+add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. {loops or 'None'} of the "
+    f"{texts} texts ends in a loop.")
 doubts = [note for note in r["notes"] if "uncertain" in note]  # the others stand beside the other tables
 for note in doubts:
     add(f"* {note}")
@@ -52,7 +52,7 @@ for kind in KINDS:
             cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
             add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
                 f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
-add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md).\n")
+add("\n`--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md).\n")
 more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), ""]
 section, add = add, more.append
 alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]

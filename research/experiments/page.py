@@ -138,11 +138,10 @@ add(f"Written by `research/experiments/page.py`. [The verdicts](../{page.name}) 
 add("## How to read it\n")
 add("* **±** is one standard error. A value holds if it meets the threshold by two of them, and fails if it misses it by two; for a speed by at "
     "least the margin of 0.03. The threshold is the claim's number, or the one in brackets, or 0 for a difference and 1 for a ratio.")
-add("* **Verdicts.** *16/20*: 16 of 20 values hold; *nearest*: the one whose distance from the threshold is the least in units of its error. *In "
-    "part*: some fail, some do not. *Undecided*: none fails, some are within the error. After *no* stands a likely reason; *fault*: the measure is "
-    "not quite the paper's. A verdict links to its plot.")
+add(f"* **[Verdicts](../{page.name}#verdicts).** *16/20*: 16 of 20 values hold; *nearest*: the one whose distance from the threshold is the least in "
+    "units of its error. After *no* stands a likely reason; *fault*: the measure is not quite the paper's. A verdict links to its plot.")
 add(f"* **Accuracy** (the probability that a sampled token is right), **cross-entropy, acceptance** are exact averages over {results['positions']:,} "
-    "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
+    "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. "
     "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
     "and reported on the other.")
 low, high = results["standard_over_itself"]
@@ -167,7 +166,7 @@ for name, heading, words in GROUPS:
 add("## Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
-add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([the papers](../papers.md))." + (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
+add(f"{count(theorems, 'yes')} of {len(theorems)} hold in the runs; [papers.md](../papers.md) names the code." + (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
 for c in theorems:
     said = f" ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})" if c in unmet and "perhaps" in c else ""
     add(f"* {c['source']}, {c['section']}: {c['claim']}: {verdict({k: v for k, v in c.items() if k != 'perhaps'}, judged[c['id']])}{said}")
@@ -208,9 +207,9 @@ text.clear()
 add("# Experiments: what the papers claim, and what these models do\n")
 if results["quick"]:
     add("**A quick run: the numbers show that everything works, and no more.**\n")
-add("**Earlier runs of most parts were known when the thresholds were set**; the thresholds are older than these runs. The bundled models are tiny: `draft` (0.36 M "
-    "parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of "
-    "the two. They show how a policy behaves, not what it gains on a large model.\n")
+add("**Earlier runs of most parts were known when the thresholds were set.** The bundled models are tiny: `draft` (0.36 M parameters) and "
+    "`target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of the two. They "
+    "show how a policy behaves, not what it gains on a large model.\n")
 add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
     f"[theorems or arithmetic]({page.stem}/claims.md#theorems); for them the run only checks the code.\n")
 if of_real := [c for c in findings if c["id"] in real]:
@@ -232,9 +231,8 @@ add(f"Of {sum(c['id'] in judged for c in own)} [statements of this library]({pag
     f"experiments, {counts(own)} with the bundled models.\n")
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
-add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes these pages (seed {results['seed']}); "
-    "`MODELS=real`, for the models that read, 90. "
+add(f"`make experiments` (seed {results['seed']}) takes 40 minutes (`QUICK=1`: 3), and `MODELS=real`, for the models that read, 90. "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
-    "threshold, exact measure and quote. [Which policy for which purpose]"
+    "threshold and exact measure. [Which policy for which purpose]"
     f"({page.stem}/claims.md#which-policy-for-which-purpose), [speed-ups and predictions]({page.stem}/claims.md#speed-ups-compared-with-their-predictions).")
 write(page, text)

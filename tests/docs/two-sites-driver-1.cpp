@@ -1,28 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// The token has the law of both sites, whose weights are 0.75 and 0.25; and it says which drafts it
-// confirmed.
-#include <array>
-#include <cmath>
+// Two queues carry the protocol, and the text is that of dragon_decode.
 #include <cstdio>
 
+#include <specagg/audit/toy_source.hpp>
+
 int main() {
-  const std::array<float, 3> p_l{0.5f, 0.25f, 0.25f}, p_r{0.125f, 0.125f, 0.75f};
-  std::array<double, 3> seen = {};
-  double l = 0, r = 0;
-  constexpr int n = 40000;
-  for (std::uint32_t i = 0; i < n; ++i) {
-    const aggregation a = next_token(p_l, std::log(3.0), p_r, 0, i, 7);
-    if (a.why != status::ok) return 1;
-    seen[std::size_t(a.token)] += 1.0 / n;
-    l += a.accepted_l / double(n);
-    r += a.accepted_r / double(n);
+  constexpr std::size_t V = 50, size = 40;
+  const std::vector<token_id> prompt{1, 2, 3};
+  const coupled_noise noise(7);
+  const auto make = [&](side s, double h) {
+    sites::hello terms = sites::hello_for(V, s);
+    terms.most_tokens = size;
+    return site<toy_source<float>>{{terms, prompt, {noise}}, {V, 1 + std::uint64_t(s)}, h};
+  };
+  site<toy_source<float>> l = make(side::l, 0.5), r = make(side::r, 0);
+  l.other = &r;
+  r.other = &l;
+  l.protocol.connected(l);
+  r.protocol.connected(r);
+  for (int i = 0; i < 1000 && !(l.protocol.finished() && r.protocol.finished()); ++i) {
+    l.work();
+    r.work();
   }
-  const agreement due = agreement_of(p_l, p_r, weigh_sites(std::log(3.0), 0));
-  std::printf("l %.3f (%.3f), r %.3f (%.3f)\n", l, due.l(), r, due.r());
-  for (std::size_t v = 0; v < 3; ++v) {
-    const double pi = 0.75 * double(p_l[v]) + 0.25 * double(p_r[v]);
-    std::printf("token %zu: %.3f, pi %.3f\n", v, seen[v], pi);
-    if (std::fabs(seen[v] - pi) > 0.01) return 1;
-  }
-  return std::fabs(l - due.l()) > 0.01 || std::fabs(r - due.r()) > 0.01;
+  std::vector<token_id> buffer(size);
+  std::copy(prompt.begin(), prompt.end(), buffer.begin());
+  text t{buffer, prompt.size()};
+  toy_source<float> p_l(V, 1), p_r(V, 2);
+  sites::dragon_workspace<float> work(V);
+  sites::shared_drafts drafts{noise};
+  const status s =
+      sites::dragon_decode(t, size, p_l, p_r, sites::weigh_sites(0.5, 0), drafts, work);
+  std::printf("%zu and %zu tokens, %s; misuses %zu\n", l.protocol.text().size(),
+              r.protocol.text().size(), l.protocol.problem().c_str(),
+              l.model.misuses + r.model.misuses);
+  return s == status::context_full && l.protocol.text() == buffer && r.protocol.text() == buffer &&
+                 l.model.misuses + r.model.misuses == 0
+             ? 0
+             : 1;
 }
