@@ -70,7 +70,7 @@ class Round(NamedTuple):
     q_logits: bool  # they are logits before temperature; or probabilities at it
     seeds: Tensor  # [B] int64
     positions: Tensor  # [B] int64: how many tokens stand before the drafts
-    temperature: Tensor  # [B] float32, 0: the likeliest token
+    temperature: Tensor  # [B] float32, 0: the most likely token
     top_k: Tensor | None  # [B] int, V: none
     top_p: Tensor | None  # [B] float32
 

@@ -81,7 +81,7 @@ def _ends(x: Any) -> list[int]:
 
 
 class Sampling:
-    """How rows of logits are sampled: temperature (0: the likeliest token), then top-k (0: off),
+    """How rows of logits are sampled: temperature (0: the most likely token), then top-k (0: off),
     top-p and min-p. Each is a number, or an array [B] with one for each request. A value out of
     range is the status invalid_parameter of that request."""
 
@@ -459,8 +459,8 @@ def verify_tree(
     q, p             [B, nodes + 1, V]: the rows after each node. q = None: every token was chosen without chance
     verifier         "traversal", or "recursive" (recursive rejection, SpecInfer's and EAGLE's)
     proposed         how the children of a node were chosen from its row q: "independent" (drawn with
-                     replacement), "sampled" (drawn without), "top" (the likeliest), "greedy" (the first is drawn
-                     from q without the others, which are the likeliest). The law is pi only if it is
+                     replacement), "sampled" (drawn without), "top" (the most likely), "greedy" (the first is drawn
+                     from q without the others, which are the most likely). The law is pi only if it is
                      true
     The other arguments as for verify(); bonus is no ids.
 

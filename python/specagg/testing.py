@@ -56,7 +56,7 @@ def _assert_seeds(runs: _Runs, seeds: list[int]) -> None:
 
 
 def _assert_greedy(runs: _Runs, target: Rows, ends: Sequence[int]) -> None:
-    """At temperature 0 each token is a likeliest one."""
+    """At temperature 0 each token is a most likely one."""
     none = runs.vocabulary
     for text in runs(range(1, 9)).tolist():
         for k, token in enumerate(text):
@@ -86,7 +86,7 @@ def assert_law(engine: Engine, target: Rows, draft: Rows | None = None, policy: 
     bonus_from_target  how many tokens each round drafts, if the token after an accepted draft has the target's law
     end_of_text  ids after which no token may come; as none may come after a row with NaN
     seeded       the text of a seed must not depend on company; False: the engine ignores seeds
-    greedy       the same engine at temperature 0, whose tokens are the target's likeliest, as with "lossless"
+    greedy       the same engine at temperature 0, whose tokens are the target's most likely, as with "lossless"
 
     ValueError, TypeError: arguments that cannot be used.
     """
@@ -127,7 +127,7 @@ def in_rounds(step: Step, draft: Rows, target: Rows, *, length: int, gamma: int 
     step(drafts [B, gamma], q [B, gamma, V], p [B, gamma + 1, V], seeds [B], positions [B]) returns the emitted tokens
     of each text, [B, up to gamma + 1], padded with -1 at the end; if there are none, the text ends. A -1 before a token
     is an emitted one, which no audit passes. Rows are probabilities, float32. draft(prefix) may give None, or NaN:
-    nothing is drafted there (-1, and zeros in q). sampled=False: drafts are the likeliest tokens, and q is None.
+    nothing is drafted there (-1, and zeros in q). sampled=False: drafts are the most likely tokens, and q is None.
     """
     rows: dict[tuple[bool, Text], Any] = {}
 

@@ -42,7 +42,7 @@ def processed(r: Round, of: Tensor) -> Tensor:
 
 
 def _with_log_pi(tensors: Any, log_pi: Tensor) -> Any:
-    """vLLM's log-probabilities, those of the sampled tokens replaced, in their column and among the likeliest.
+    """vLLM's log-probabilities, those of the sampled tokens replaced, in their column and among the most likely.
     log_pi: [rows], NaN where no token was sampled."""
     same = tensors.logprob_token_ids == tensors.logprob_token_ids[:, :1]
     log_pi = log_pi.to(tensors.logprobs.dtype)[:, None]

@@ -40,7 +40,7 @@ for name in subcommands() + [name for name in subcommands("plan")]:
 
 # (command, option, page, what the page says of its default)
 DEFAULTS = [
-    (("audit",), "--alpha", "docs/audit.md", r"The default is a = ([\de.-]+)"),
+    (("audit",), "--alpha", "docs/audit.md", r"The default is alpha = ([\de.-]+)"),
     (("dragon", "device"), "--scheduler", "docs/cost-models.md", r"^\| `(\w+)` \(default\)"),
 ]
 for command, option, where, says in DEFAULTS:

@@ -161,8 +161,7 @@ void add_two_sites(CLI::App& app) {
             o);
       else
         add_device(
-            c->add_subcommand("device",
-                              "The client, on a device: decodes one prompt together with a server"),
+            c->add_subcommand("device", "The device: decodes one prompt together with a server"),
             o);
     }
     if (!dragon) return;
@@ -174,7 +173,7 @@ void add_two_sites(CLI::App& app) {
   };
   add(true, "dragon", "Two sites with documents of their own, one text (DRAGON)");
   add(false, "dssd",
-      "A client drafts, a server verifies: split speculative decoding (DSD, DSSD; the authors of "
+      "A device drafts, a server verifies: split speculative decoding (DSD, DSSD; the authors of "
       "DSSD state a patent filing, CN2025108856278)");
 }
 

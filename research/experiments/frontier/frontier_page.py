@@ -13,7 +13,7 @@ EXPECTED = [
     ("`lossy` is nearer to p in KL than the ensemble", "ensemble", "lossy", "kl", 0.0),
     ("`token-v3` is further from p in TV than `lossy`, by 0.02 or more", "token-v3", "lossy", "tv", 0.02),
     ("`relaxed` is further from p in TV than `lossy`, by 0.02 or more", "relaxed", "lossy", "tv", 0.02),
-    ("`token-v2` emits the target's likeliest token more often than the target", "token-v2", "lossless", "likeliest", 0.0),
+    ("`token-v2` emits the target's most likely token more often than the target", "token-v2", "lossless", "likeliest", 0.0),
     ("`lossy` answers less often rightly than the target, by 0.02 or more", "lossless", "lossy", "answers", 0.02),
     ("`token-v3` has more accepted tokens of four than `lossy`", "token-v3", "lossy", "accepted", 0.0),
 ]
@@ -36,7 +36,7 @@ def lines(settings):
 
 
 def table(settings, with_answers):
-    head = ["policy", "acceptance", "TV", "KL", "likeliest", "right token", *(["right answer"] if with_answers else []), "accepted of 4"]
+    head = ["policy", "acceptance", "TV", "KL", "most likely", "right token", *(["right answer"] if with_answers else []), "accepted of 4"]
     return "\n".join(["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *lines(settings)])
 
 
@@ -65,11 +65,11 @@ def page(results):
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.5, 0.7 and 0.9 on
 {positions:,} positions of held-out text ({windows} windows of Debian's texts; SmolLM2, its head as draft, temperature 1). *TV*,
-*KL*: of pi from p, KL(pi || p) in nats. *Likeliest*: the probability of the target's likeliest token; *right token*: of the
+*KL*: of pi from p, KL(pi || p) in nats. *Most likely*: the probability of the target's most likely token; *right token*: of the
 text's own; *right answer*: of all tokens of an answer ({questions} questions). *Accepted of 4*: expected accepted tokens of a
 round of token verification. ± is one standard error, over windows.
 
-![KL and likeliest tokens against accepted tokens](frontier/frontier.svg)
+![KL and most likely tokens against accepted tokens](frontier/frontier.svg)
 
 At acceptance 0.7, the nearest to p first ([other goals, bundled pair](frontier/all.md)):
 
