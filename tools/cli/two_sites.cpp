@@ -15,18 +15,18 @@ namespace {
 
 void add_model(CLI::App* c, two_sites_options& o, bool serves) {
   file(c, "--model", o.site.model,
-       std::string("GGUF file of this side's model [the bundled ") + (serves ? "target" : "draft") +
+       std::string("GGUF file of this site's model [the bundled ") + (serves ? "target" : "draft") +
            " model]");
   file(c, "--vocabulary", o.site.vocabulary,
        "GGUF file with the text's tokens, if they are not this model's: its rows are mapped to "
        "them");
   add_backend(c, o.backend, o.site.llama_cpp, {"cpu", "llama.cpp"});
   add_threads(c, o.threads, "Threads of the model");
-  value(c, "--seed", o.seed, "Of all random numbers, the same at both ends");
+  value(c, "--seed", o.seed, "Of all random numbers, the same at both sites");
 }
 void add_documents(CLI::App* c, two_sites_options& o) {
   c->add_option("--documents", o.site.folder,
-                "Folder of text to retrieve from; it stays on this side")
+                "Folder of text to retrieve from; it stays at this site")
       ->type_name("FOLDER");
   value(c, "--passages", o.site.documents, "Passages read side by side, at most",
         CLI::Range(1, 256));
@@ -48,13 +48,13 @@ void add_text(CLI::App* c, two_sites_options& o, const char* max_tokens, std::ui
 void add_common(CLI::App* c, two_sites_options& o, bool serves) {
   add_model(c, o, serves);
   c->add_flag("--insecure", o.insecure, "Without TLS");
-  file(c, "--certificate", o.certificate, "PEM file with this end's certificate");
+  file(c, "--certificate", o.certificate, "PEM file with this site's certificate");
   file(c, "--key", o.key, "PEM file with its private key");
   file(c, "--authority", o.authority,
        serves
            ? "PEM file: only clients with a certificate signed by this may connect (mutual TLS)"
            : "PEM file: the server's certificate must be signed by this (default: the system's)");
-  file(c, "--token-file", o.token, "File with a token that both ends must have");
+  file(c, "--token-file", o.token, "File with a token that both sites must have");
   file(c, "--trace", o.trace,
        "File to write every event to, as JSON lines (scripts/plot-pipelines draws them)");
   c->add_flag("--json", o.as_json, "JSON instead of text");
@@ -89,7 +89,7 @@ void add_rows(CLI::App* c, two_sites_options& o) {
   value(c, "--row-total", o.row_total, "Counts of a row, for --codec counts");
 }
 void add_dragon_device(CLI::App* c, two_sites_options& o) {
-  value(c, "--noise", o.noise, "Of both sides' drafts; shared is fastest", names_of(noises));
+  value(c, "--noise", o.noise, "Of both sites' drafts; shared is fastest", names_of(noises));
   value(c, "--look-ahead", o.look_ahead, "Drafts beyond the last aggregation; 1: synchronous",
         CLI::Range(1, 64));
   value(c, "--first", o.first, "Who aggregates first", names_of(firsts));
@@ -110,7 +110,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
                 "Go on with this session (hexadecimal); default: a new one");
   value(c, "--give-up", o.give_up, "Seconds without a connection until it ends",
         CLI::Range(0.1, 1e7));
-  c->add_flag("--alone", o.alone, "Decode with this side's model alone, to compare");
+  c->add_flag("--alone", o.alone, "Decode with this site's model alone, to compare");
   (o.dragon ? add_dragon_device : add_dssd_device)(c, o);
   c->callback([c, &o] {
     auto rows = without_effect(*c, o);
@@ -168,7 +168,7 @@ void add_two_sites(CLI::App& app) {
     two_sites_options& o = all.emplace_back();
     o.site.model = std::string(SPECAGG_MODELS) + "/draft.gguf";
     add_profile(c->add_subcommand(
-                    "profile", "How long this side decodes, as a function of the context's length"),
+                    "profile", "How long this site decodes, as a function of the context's length"),
                 o);
   };
   add(true, "dragon", "Two sites with documents of their own, one text (DRAGON)");
