@@ -2,6 +2,8 @@
 // What the explorer's page asks of the library, compiled to WebAssembly (tools/explorer/build): one
 // function, a question and an answer in JSON. Policies, verifiers, trees, laws and audits are the
 // library's headers; nothing is computed in the page.
+#include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -227,35 +229,52 @@ json law(const json& asked) {
   });
 }
 
+// The policy of this line with x in [0, 1] over the range of its first number, or as it is usually.
+template <class Line>
+any_policy at_place(const Line& line, double& x) {
+  auto policy = line.values[0];
+  for (const auto& one : line.parameters) {
+    if (!one.number) continue;
+    const double low = std::isfinite(one.low) ? one.low : -1, t = x * 0.999;
+    x = std::isfinite(one.high) ? low + (one.high - low) * (one.open ? t : x)
+                                : low + t / (1 - t) / 4;
+    policy.*one.number = x;
+    break;
+  }
+  any_policy any;
+  any.chosen = policy;
+  return any;
+}
 // What each policy gives and takes on these rows: its acceptance and TV(pi, p), over its first
-// parameter.
+// parameter. Points are added where a curve has a gap; many a policy has two laws only.
 json curves(const json& asked) {
   const pair_of_rows rows(asked);
   const dense_row<double> q{std::span<const double>(rows.q)}, p{std::span<const double>(rows.p)};
   json all = json::array();
-  constexpr int steps = 24;
+  using point = std::array<double, 3>;
   for_each_in_catalogue([&](const auto& line) {
-    json points = json::array();
-    for (int i = 0; i <= steps; ++i) {
-      auto policy = line.values[0];
-      double x = double(i) / steps;
-      bool has = false;
-      for (const auto& one : line.parameters) {
-        if (!one.number || has) continue;
-        has = true;
-        const double low = std::isfinite(one.low) ? one.low : -1, t = x * 0.999;
-        x = std::isfinite(one.high) ? low + (one.high - low) * (one.open ? t : x)
-                                    : low + t / (1 - t) / 4;
-        policy.*one.number = x;
-      }
-      if (!has && i > 0) break;
-      if (!valid(policy)) continue;
+    std::map<double, point> points;  // by x in [0, 1]
+    const auto add = [&](double x) {
+      double parameter = x;
+      const any_policy policy = at_place(line, parameter);
+      if (!valid(policy)) return;
       const numbers pi = target_law(policy, rows.q, rows.p);
-      if (pi.empty()) continue;
+      if (pi.empty()) return;
       const dense_row<double> law_row{std::span<const double>(pi)};
-      points.push_back({x, acceptance_rate(q, law_row), total_variation(law_row, p)});
+      points[x] = {parameter, acceptance_rate(q, law_row), total_variation(law_row, p)};
+    };
+    const bool varies = std::any_of(line.parameters.begin(), line.parameters.end(),
+                                    [](const auto& one) { return bool(one.number); });
+    for (int i = 0; i <= (varies ? 8 : 0); ++i) add(i / 8.0);
+    for (int halved = 0; halved < 2; ++halved) {
+      const std::map<double, point> known = points;
+      for (auto b = known.begin(), a = b; b != known.end(); a = b++)
+        if (std::abs(b->second[1] - a->second[1]) + std::abs(b->second[2] - a->second[2]) > 0.03)
+          add((a->first + b->first) / 2);
     }
-    all.push_back({{"name", line.name}, {"points", points}});
+    json shown = json::array();
+    for (const auto& [x, one] : points) shown.push_back(one);
+    all.push_back({{"name", line.name}, {"points", shown}});
   });
   return all;
 }
@@ -315,23 +334,56 @@ json step(const json& asked) {
   });
 }
 
+// A tree of drafts, every node with the same two rows: what each verifier accepts over all trees
+// that can be drafted; and one drawn tree, with the probability that traversal accepts each node.
+template <class Policy>
+json drawn_tree(const Policy& policy, const drafted_tree<double>& drafts, std::uint64_t seed) {
+  const std::size_t V = drafts.q[0].size(), nodes = drafts.paths.size(),
+                    levels = drafts.depths.back();
+  const auto verify = [&](auto&& chooser) {
+    std::vector<emission> out(levels + 1);
+    std::vector<tree_node> memory(nodes);
+    numbers residual(V * (levels + 1)), sums(verify_scratch(V));
+    const tree_verdict v = verify_tree(drafts.tree(), drafts.laws, drafts.q, drafts.p, policy,
+                                       chooser, tree_memory<double>{out, memory, residual, sums});
+    if (v.why != status::ok) fail(name(v.why));
+    return std::pair(std::size_t(v.node), out[v.accepted].token);
+  };
+  numbers accepted(nodes);
+  for (const auto& [result, probability] : exact_law(verify)) {
+    std::size_t n = result.first;
+    for (; n != 0; n = drafts.parents[n]) accepted[n] += probability;
+    accepted[0] += probability;
+  }
+  json all = json::array();
+  for (std::size_t n = 0; n < nodes; ++n)
+    all.push_back({{"parent", drafts.parents[n]},
+                   {"depth", drafts.depths[n]},
+                   {"token", n == 0 ? json() : json(drafts.tokens[n - 1])},
+                   {"accepted", accepted[n]}});
+  const auto [last, token] = verify(random_streams(seed));
+  return {{"nodes", all}, {"last", last}, {"token", token}};
+}
+
 json tree(const json& asked) {
   const pair_of_rows rows(asked);
   std::vector<std::size_t> shape;
   for (const json& x : asked.at("shape")) shape.push_back(x.get<std::size_t>());
   const std::string propose = asked.value("propose", "greedy");
+  const std::uint64_t seed = asked.value("seed", std::uint64_t(1));
   proposal kind = proposal::greedy;
   for (const proposal one :
        {proposal::greedy, proposal::sampled, proposal::top, proposal::independent})
     if (propose == name(one)) kind = one;
-  double nodes = 1, trees = 1;
+  double nodes = 1, trees = 1, all = 1;
   for (const std::size_t b : shape) {
     if (b < 1 || b > 4) fail("a node has 1 to 4 children");
     for (std::size_t i = 0; i < b && kind != proposal::top; ++i)
       trees *= std::pow(double(rows.q.size()), kind == proposal::greedy && i > 0 ? 0 : nodes);
     nodes *= double(b);
+    all += nodes;
   }
-  if (shape.empty() || shape.size() > 4 || trees > 3e4)
+  if (shape.empty() || shape.size() > 4 || all > 64 || trees > 3e4)
     fail("too many trees can be drafted to walk them all: fewer tokens, levels or children");
   return with_policy(asked.at("policy"), [&](const auto& policy) {
     const numbers pi = law_of(policy, rows);
@@ -344,8 +396,11 @@ json tree(const json& asked) {
       if (e.why != status::ok) fail(name(e.why));
       return json{{"accepted", e.accepted}, {"worst_error", e.error}};
     };
+    const drafted_tree<double> drafts(shape, kind, alike(rows.q), alike(rows.p),
+                                      random_streams(seed));
     return json{{"traversal", found([](auto&&... a) { return verify_tree(a...); })},
-                {"recursive", found([](auto&&... a) { return verify_tree_recursive(a...); })}};
+                {"recursive", found([](auto&&... a) { return verify_tree_recursive(a...); })},
+                {"drawn", drawn_tree(policy, drafts, seed)}};
   });
 }
 

@@ -23,7 +23,7 @@ const EXAMPLES = {
 const usual = {
   q: EXAMPLES["only the target is sure"][0], p: EXAMPLES["only the target is sure"][1],
   a: {name: "token-v3", parameters: {alpha: 0.3}}, b: {name: "lossy", parameters: {alpha: 0.3}},
-  verify: "token", gamma: 4, seed: 1, shown: 0, shape: "2,1", propose: "greedy",
+  verify: "token", gamma: 4, seed: 1, shown: 0, shape: "2,2", propose: "greedy",
   equation: "r = p < (1 - alpha) * max(p);\neta = sum(r * q);\nq * (1 - r) + eta * p", alpha: 0.3, tokens: "",
   sites: {acceptance: 0.8, gamma: 4, vocabulary: 32000, bits: 16, up: 10, down: 50, delay: 10, t_slm: 10, t_llm: 50},
 };
@@ -246,13 +246,40 @@ function show_step() {
   $("step-next").disabled = $("step-all").disabled = whole;
 }
 function show_tree() {
-  attempt("tree-result", () => {
-    const shape = state.shape.split(/[\s,]+/).filter(Boolean).map(Number);
-    const found = ask({ask: "tree", policy: state.a, q: normal(state.q), p: normal(state.p), shape, propose: state.propose});
-    $("tree-result").textContent = `Accepted tokens a call: ${number(found.traversal.accepted)} by traversal, ${
-      number(found.recursive.accepted)} by recursive rejection. Largest difference from pi: ${
-      Math.max(found.traversal.worst_error, found.recursive.worst_error).toExponential(1)}.`;
+  const found = attempt("tree-result", () => ask({ask: "tree", policy: state.a, q: normal(state.q), p: normal(state.p),
+    shape: state.shape.split(/[\s,]+/).filter(Boolean).map(Number), propose: state.propose, seed: state.seed}));
+  if (!found) return $("tree").replaceChildren();
+  const {nodes, last, token} = found.drawn, path = [];
+  for (let n = last; n !== 0; n = nodes[n].parent) path.unshift(n);
+  draw_tree(nodes, new Set([0, ...path]));
+  const tokens = path.map((n) => nodes[n].token).join(" ");
+  $("tree-result").textContent = `This tree: ${tokens ? `the path ${tokens} is accepted` : "no token is accepted"}, then token ${
+    token} is drawn. Over all trees that can be drafted, the accepted tokens a call are ${number(found.traversal.accepted)} by traversal, ${
+    number(found.recursive.accepted)} by recursive rejection, and the emitted law is pi: the largest difference is ${
+    Math.max(found.traversal.worst_error, found.recursive.worst_error).toExponential(1)}.`;
+}
+// The root is at the left, and what is accepted is drawn in another colour and width.
+function draw_tree(nodes, accepted) {
+  const levels = Math.max(...nodes.map((n) => n.depth)), children = nodes.map(() => []);
+  nodes.forEach((n, i) => i && children[n.parent].push(i));
+  let leaves = 0;
+  const y = [];
+  for (let i = nodes.length - 1; i >= 0; --i)  // children have larger numbers than their parent
+    y[i] = children[i].length ? (y[children[i][0]] + y[children[i].at(-1)]) / 2 : -44 * ++leaves;
+  const height = 44 * (leaves + 1), x = (i) => 20 + (nodes[i].depth * 310) / levels;
+  const lines = [], circles = [];
+  nodes.forEach((node, i) => {
+    const yes = accepted.has(i), colour = yes ? "var(--good)" : "var(--soft)", at = {cx: x(i), cy: height + y[i]};
+    if (i) lines.push(drawn("line", {x1: x(node.parent), y1: height + y[node.parent], x2: at.cx, y2: at.cy, stroke: colour,
+      "stroke-width": yes ? 3 : 1}));
+    circles.push(drawn("circle", {...at, r: i ? 13 : 5, fill: "var(--back)", stroke: colour, "stroke-width": yes ? 3 : 1}));
+    if (!i) return;
+    circles.push(drawn("text", {x: at.cx, y: at.cy + 4.5, "text-anchor": "middle", class: "name"}, node.token),
+      children[i].length ? drawn("text", {x: at.cx, y: at.cy + 26, "text-anchor": "middle"}, percent(node.accepted))
+        : drawn("text", {x: at.cx + 18, y: at.cy + 4.5}, percent(node.accepted)));
   });
+  $("tree").setAttribute("viewBox", `0 0 400 ${height}`);
+  $("tree").replaceChildren(...lines, ...circles);
 }
 function check_equation() {
   attempt("equation-result", () => {
@@ -312,7 +339,7 @@ function show_sites() {
 }
 
 // ---- what happens when --------------------------------------------------------------------------
-let later = 0;
+let soon = 0, later = 0;
 function changed() {
   remember();
   const rows = {q: normal(state.q), p: normal(state.p), verify: state.verify, gamma: state.gamma};
@@ -320,9 +347,10 @@ function changed() {
   const found = ["a", "b"].map((which) => attempt("error", () => ask({ask: "law", policy: state[which], ...rows})));
   show_rows(...found);
   show_numbers(...found);
+  clearTimeout(soon);
   clearTimeout(later);
-  later = setTimeout(() => {
-    show_curve(...found);
+  soon = setTimeout(() => show_curve(...found));  // after what is above was painted
+  later = setTimeout(() => {  // a tree may take longer, so not while a bar moves
     show_step();
     show_tree();
   }, 60);
@@ -365,12 +393,14 @@ function listen() {
   on("seed", "change", () => ((state.seed = whole("seed", 0, 4294967295)), (state.shown = 0), changed()));
   on("step-next", "click", () => (++state.shown, remember(), show_step()));
   on("step-all", "click", () => ((state.shown = 1000), remember(), show_step()));
-  on("step-new", "click", () => {
-    $("seed").value = ++state.seed;
-    state.shown = 0;
-    remember();
-    show_step();
-  });
+  for (const id of ["step-new", "tree-new"])
+    on(id, "click", () => {
+      $("seed").value = ++state.seed;
+      state.shown = 0;
+      remember();
+      show_step();
+      show_tree();
+    });
   on("shape", "change", () => ((state.shape = $("shape").value), remember(), show_tree()));
   on("propose", "change", () => ((state.propose = $("propose").value), remember(), show_tree()));
   on("equation", "input", () => ((state.equation = $("equation").value), remember()));
