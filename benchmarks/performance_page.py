@@ -29,6 +29,7 @@ add("* **We wrote the compared programs** from those systems' published steps (`
     "llama.cpp's are exact match, which accepts fewer tokens and does less work.\n")
 
 add("### The step\n")
+add(f"![microseconds of one step, by program]({plots}/step.svg)\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
 SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
          "Hugging Face steps in torch, written out, 1 thread", "scalar expf, known", "vLLM V1 steps, known", "scalar expf, written out",
@@ -54,7 +55,7 @@ add("Of the run that [measured.md](../measured.md#the-verification-step) names."
 for note in r["notes"]:
     add(f"{note}")
 add("")
-add("![step](step.svg)\n\n![grid](grid.svg)\n")
+add("![grid](grid.svg)\n")
 add("[results.json](results.json) has V = 32,000 and 151,936, and batches of 8.\n")
 
 add("## Kernels\n")
