@@ -5,6 +5,11 @@ window.addEventListener("load", () => {
   for (const region of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre, .md-typeset pre > code"))
     if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
 });
+// The menu of a narrow screen has the table of contents, too. The page's file has it once.
+{
+  const contents = document.querySelector(".md-nav--secondary:not([data-contents])");
+  if (contents) document.querySelector("[data-contents]")?.replaceWith(contents.cloneNode(true));
+}
 // The front page's picture, one stage more with each click. Without this script all of it is there.
 (() => {
   const step = document.getElementById("step");
