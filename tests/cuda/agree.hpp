@@ -19,6 +19,16 @@
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
+// nvcc takes half a minute to two minutes for the two kernels of each policy, verifier and type. So
+// it compiles few of them, unless -DEVERY_KERNEL says otherwise (scripts/gpu-check --every-kernel).
+#ifndef FEW_KERNELS
+#if defined(__CUDACC__) && !defined(EVERY_KERNEL)
+#define FEW_KERNELS 1
+#else
+#define FEW_KERNELS 0
+#endif
+#endif
+
 // Memory of the device, filled from a vector and read back into one.
 template <class T>
 class on_device {
@@ -42,6 +52,20 @@ class on_device {
  private:
   std::size_t size_;
   void* data_ = nullptr;
+};
+
+// A lossless policy for all requests of a batch; with FEW_KERNELS one for each, as agree() has.
+class lossless_for_all {
+ public:
+  explicit lossless_for_all(std::size_t requests)
+      : of_each_(std::vector<specagg::lossless>(requests)) {}
+  auto operator()() const {
+    if constexpr (FEW_KERNELS) return static_cast<const specagg::lossless*>(of_each_.data());
+    else return specagg::lossless{};
+  }
+
+ private:
+  on_device<specagg::lossless> of_each_;
 };
 
 // Whether there is a device to test on; says so where there is none.

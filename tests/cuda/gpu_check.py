@@ -16,7 +16,7 @@ echo "ptxas info    : Used 40 registers, 16 bytes smem"
 PROGRAM = r"""#!/bin/bash
 case "$0 $*" in *"$FAILING"*) [ -n "$FAILING" ] && exit 3;; esac
 case "$0" in *"$BLIND"*) [ -n "$BLIND" ] && { echo "warning: skipped: this test needs a CUDA device"; exit 0; };; esac
-[ "$1" = --help ] && { echo "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]" >&2; exit 2; }
+[ "$1" = --help ] && { echo "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS] [--sweep]" >&2; exit 2; }
 [ "$1" = --json ] && echo '{"results": []}' > "$2"
 case "$*" in *--list-tests) case "$*" in *"$ABSENT"*) [ -n "$ABSENT" ] && { echo "0 matching test cases"; exit 0; };; esac
   echo "2 matching test cases";; *) echo "All tests passed";; esac
@@ -50,28 +50,32 @@ with tempfile.TemporaryDirectory() as folder:
 
     run = ("--run", "1", kit, report)
     expect("there is no nvcc", 2, "none: No such file", "--kit", kit, NVCC=str(folder / "none"))
-    expect("a program does not compile", 1, "test-tree-1 does not compile:\nerror: broken", "--kit", kit, BROKEN="PART=1")
+    expect("a program does not compile", 1, "test-tree does not compile:\nerror: broken", "--kit", kit, BROKEN="tree.test")
     expect("there is no kit", 2, "kit.tar.xz'", "--dry", kit)
     expect("a kit that cannot be written", 2, "no/kit: Not a directory", "--kit", tools / "nvcc/no/kit")
-    expect("a kit", 0, "16 programs", "--kit", kit)
+    expect("a kit of every kernel", 0, "15 programs", "--kit", kit, "--every-kernel")
+    expect("every kernel", 0, "side by side: PTX of compute_80: would run", "--dry", kit)
+    expect("every kernel", 0, "side by side: coupled: would run", "--dry", kit)
+    expect("no kit to make", 2, "--every-kernel is for --kit", "--dry", kit, "--every-kernel")
+    expect("a kit", 0, "11 programs", "--kit", kit)
     with tarfile.open(kit) as tar:
         tar.extractall(folder / "programs")
     files = {str(path.relative_to(folder / "programs")) for path in (folder / "programs").rglob("*") if path.is_file()}
     if not {"bench-flashinfer", "test-verify", "vllm/v1/sampler.py", "vllm/triton_utils.py"} < files or \
-            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 19:
+            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 14:
         wrong += print("the kit has", files) or 1
     if "    40       8       8      16  ring" not in (folder / "programs/kernels.txt").read_text():
         wrong += print((folder / "programs/kernels.txt").read_text()) or 1
-    expect("without the rivals' packages", 0, "15 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
+    expect("without the rivals' packages", 0, "10 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
     expect("dry", 0, "run 2: 0 failures", "--dry", kit)
     expect("all stages", 0, "soak: soak: passed", *run)
     expect("all stages in the report", 0, '{"results": []}', *run)
     expect("the second run: without torch no rivals", 1, "Llama backend: llama: passed", "--run", "2", kit, report)
     expect("a report that cannot be written", 2, "no/report: Not a directory", *run[:3], tools / "nvcc/no/report")
     expect("no report", 2, "--run needs a REPORT", *run[:3])
-    expect("a test fails", 1, "side by side: token: failed (3)", *run, FAILING="test-token")
+    expect("a test fails", 1, "side by side: ragged: failed (3)", *run, FAILING="test-ragged")
     expect("the soak fails", 1, "soak: soak: failed (3)", *run, FAILING="--soak")
-    expect("a test sees no device", 1, "side by side: block: saw no device", *run, BLIND="test-block")
+    expect("a test sees no device", 1, "side by side: tree: saw no device", *run, BLIND="test-tree")
     expect("no test sees a device: it ends there", 1, "run 1: 1 failures", *run, BLIND="test-verify")
     expect("a test is not there", 1, "racecheck, tree: has no test", "--dry", kit, ABSENT="walk is split")
     (folder / "programs/test-llama").unlink()

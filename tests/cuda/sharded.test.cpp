@@ -199,15 +199,31 @@ void in_two_and_three_parts(const std::vector<Policy>& choices, const Verifier& 
     CHECK(seen.statuses[s] > 0);
 }
 
+// The mixture of q and p with weight p(v), or with p(w) where that is more than q(v): it asks for
+// logits of tokens that are neither drafted nor drawn.
+struct asks_for_logits {
+  token_id v, w;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const auto of_v = specagg::at(rows, std::size_t(v)), of_w = specagg::at(rows, std::size_t(w));
+    const double weight = double((of_w.p.v > of_v.q.v ? of_w : of_v).p.v);
+    return [weight](auto x) { return fma(weight, x.q - x.p, x.p); };
+  }
+};
+
 const std::vector<lossless> exact(1);
-const std::vector<token_v3> lossy_choices{{0.3}, {0.8}};
+[[maybe_unused]] const std::vector<token_v3> lossy_choices{{0.3}, {0.8}};
 
 }  // namespace
 
 TEST_CASE("cuda: a vocabulary in parts gives what whole rows give: token verification") {
   in_two_and_three_parts<float>(exact, token_verifier{});
+#if !FEW_KERNELS
   in_two_and_three_parts<bf16>(lossy_choices, token_verifier{});
+#endif
 }
+#if !FEW_KERNELS
 TEST_CASE("cuda: a vocabulary in parts gives what whole rows give: block verification") {
   in_two_and_three_parts<bf16>(exact, block_verifier{});
   in_two_and_three_parts<float>(lossy_choices, block_verifier{});
@@ -220,6 +236,22 @@ TEST_CASE("cuda: a vocabulary in parts gives what whole rows give: coupled verif
   in_two_and_three_parts<f16>(exact, device::coupled{});
   in_two_and_three_parts<float>(lossy_choices, device::coupled{});
 }
+#endif
+
+#if !FEW_KERNELS
+TEST_CASE("cuda: a policy that asks for single logits gets them from the ranks that have them") {
+  if (!have_device()) return;
+  tally seen;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const token_id last = token_id(3000 + seed - 1);
+    const std::vector<asks_for_logits> choices{{7, last}, {last, 1025}, {1500, 2}};
+    agree_in_parts<float>({4, 3000 + seed, 2}, seed % 2 ? 2 : 3, seed, choices, token_verifier{},
+                          enough, seen);
+  }
+  CHECK(seen.rejected > 0);
+  CHECK(seen.bonuses > 0);
+}
+#endif
 
 TEST_CASE("cuda: lossless token verification of parts takes three exchanges, whatever the draft") {
   if (!have_device()) return;
@@ -236,9 +268,10 @@ TEST_CASE("cuda: a request of parts that needs more exchanges says so, and has n
   if (!have_device()) return;
   numbers random(3);
   const example<float> e({2, 3000, 2}, random, false);
+  const lossless_for_all policy(2);
   rank_memory<float, lossless> rank(e, std::vector<lossless>(2), {3072, 1, 0}, 2);
   const auto run = [&] {
-    return device::verify_shard(rank.b, lossless{}, token_verifier{},
+    return device::verify_shard(rank.b, policy(), token_verifier{},
                                 {rank.verdicts.data(), rank.emissions.data()}, rank.step,
                                 rank.stream);
   };

@@ -7,8 +7,13 @@
 using namespace specagg;
 namespace device = specagg::cuda;
 
+#if FEW_KERNELS
+#define TYPES_OF_LOGITS float
+#else
+#define TYPES_OF_LOGITS float, f16, bf16
+#endif
 TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split over a cluster", "",
-                   float, f16, bf16) {
+                   TYPES_OF_LOGITS) {
   if (!have_device()) return;
   tally seen;
   const std::vector policies{lossless{}};
@@ -20,6 +25,20 @@ TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split 
   CHECK(seen.statuses[status::ok] > 50);
 }
 
+#if FEW_KERNELS  // otherwise verify.*.test.cpp have every policy with every verifier
+TEST_CASE("cuda: match verification, a policy that reads confidences, and a lossy one agree") {
+  if (!have_device()) return;
+  tally seen;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const shape s{4, seed % 4 == 0 ? 20000 : 900 * seed, 3};
+    agree<float>(s, seed, std::vector{lossless{}}, match_verifier{}, seen);
+    agree<float>(s, seed, std::vector{token_v3{0.3}, token_v3{0.8}}, token_verifier{}, seen);
+    agree<float>(s, seed, std::vector{lossy{0.3}, lossy{0.1, 0.9}}, token_verifier{}, seen);
+  }
+  CHECK(seen.rejected > 20);
+  CHECK(seen.bonuses > 10);
+}
+#else
 namespace {
 
 // a q + b p, law or not.
@@ -49,18 +68,6 @@ TEST_CASE(
   CHECK(seen.statuses[status::ok] > 50);
 }
 
-TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "[slow]") {
-  if (!have_device()) return;
-  tally seen;
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    agree<float>({3, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
-    agree<float>({2, 128256, 4}, seed, std::vector{lossless{}}, block_verifier{}, seen);
-    agree<bf16>({2, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
-    agree<f16>({1, 128256, 4}, seed, std::vector{lossless{}}, device::coupled{}, seen);
-  }
-  CHECK(seen.steps > 30);
-}
-
 TEST_CASE("cuda: a checked policy is reported where it is no law, as on the CPU") {
   if (!have_device()) return;
   const auto all = [](const weighted& policy) {
@@ -76,6 +83,22 @@ TEST_CASE("cuda: a checked policy is reported where it is no law, as on the CPU"
   CHECK(short_of_1.statuses[status::undefined_target] > 20);
   CHECK(short_of_1.rejected + short_of_1.bonuses == 0);
   CHECK(negative.statuses[status::undefined_target] > 20);
+}
+#endif
+
+TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "[slow]") {
+  if (!have_device()) return;
+  tally seen;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    agree<float>({3, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
+    agree<float>({2, 128256, 4}, seed, std::vector{lossless{}}, block_verifier{}, seen);
+#if !FEW_KERNELS
+    agree<bf16>({2, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
+#endif
+    agree<float>({1, 128256, 4}, seed, std::vector{lossless{}}, device::coupled{}, seen);
+    agree<float>({1, 128256, 4}, seed, std::vector{lossless{}}, match_verifier{}, seen);
+  }
+  CHECK(seen.steps > 30);
 }
 
 TEST_CASE("cuda: the largest sizes") {
@@ -99,6 +122,7 @@ struct small {
   on_device<std::uint64_t> seed{{3}};
   on_device<verdict> verdicts{std::vector<verdict>(1)};
   on_device<emission> emissions{std::vector<emission>(3)};
+  lossless_for_all policy{1};
   device::batch<float> batch() const {
     device::batch<float> b;
     b.requests = 1;
@@ -123,7 +147,7 @@ TEST_CASE("cuda: sizes that are out of range are refused before anything is laun
   const auto good = s.batch();
   const on_device storage(std::vector<double>(device::verify_storage(good) / 8));
   const auto result = [&](device::batch<float> b, device::outcome out, std::size_t bytes) {
-    return device::verify(b, lossless{}, token_verifier{}, out, storage.data(), bytes, nullptr);
+    return device::verify(b, s.policy(), token_verifier{}, out, storage.data(), bytes, nullptr);
   };
   const std::size_t bytes = device::verify_storage(good);
   CHECK(result(good, s.out(), bytes) == cudaSuccess);
@@ -175,7 +199,7 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
   cudaGraphExec_t replay;
   REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-  REQUIRE(device::verify(b, lossless{}, token_verifier{}, s.out(), storage.data(),
+  REQUIRE(device::verify(b, s.policy(), token_verifier{}, s.out(), storage.data(),
                          device::verify_storage(b), stream) == cudaSuccess);
   REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
   REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
@@ -287,6 +311,7 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
   constexpr std::uint32_t position = 30589;
   constexpr token_id rare = 102386;
   const coupled_noise noise(1);
+  const lossless_for_all policy(1);
   std::vector<float> row(102400, -INFINITY);
   row[5] = 0;
   for (const double factor : {0.999, 1.001}) {
@@ -305,7 +330,7 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
     b.start = start.data();
     b.seed = seed.data();
     const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
-    REQUIRE(device::verify(b, lossless{}, device::coupled{}, {verdicts.data(), emissions.data()},
+    REQUIRE(device::verify(b, policy(), device::coupled{}, {verdicts.data(), emissions.data()},
                            storage.data(), device::verify_storage(b), nullptr) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
     CHECK(emissions.read()[0].token == (factor > 1 ? rare : 5));
@@ -334,8 +359,9 @@ TEST_CASE("cuda: a batch gives the same in any order and split in any way") {
   b.draft_rows = draft_rows.data();
   b.target_rows = target_rows.data();
   const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+  const lossless_for_all policy(140);
   const auto run = [&](const auto& batch, device::outcome out) {
-    REQUIRE(device::verify(batch, lossless{}, block_verifier{}, out, storage.data(),
+    REQUIRE(device::verify(batch, policy(), block_verifier{}, out, storage.data(),
                            device::verify_storage(b), nullptr) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   };

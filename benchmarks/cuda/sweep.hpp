@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench-sweep: the first kernel, the second in clusters of 1 to 8, and both as verify() launches
-// them, at three temperatures (1, 0.7, and 0: greedy). Microseconds, medians; a line for each
-// batch.
+// bench-cuda --sweep: the first kernel, the second in clusters of 1 to 8, and both as verify()
+// launches them, at three temperatures (1, 0.7, and 0: greedy). Microseconds, medians; a line for
+// each batch.
+#pragma once
 #include "measure.hpp"
 
 namespace bench {
-namespace {
 
-constexpr unsigned clusters[] = {1, 2, 4, 8};
+inline constexpr unsigned cluster_sizes[] = {1, 2, 4, 8};
 
 template <auto Kernel, class... A>
 void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... arguments) {
@@ -48,7 +48,7 @@ void at_temperature(double temperature, const shape& s, const inputs<S, token_ve
   std::printf(" %8.1f ", time([&](std::size_t c, cudaStream_t stream) {
                 CHECK_CUDA(gpu::detail::launch_sums(rows(c), false, sums(c), stream));
               }));
-  for (const unsigned cluster : clusters)
+  for (const unsigned cluster : cluster_sizes)
     std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {
                   launch_in<verify>(cluster, s.requests, stream, rows(c), policies{},
                                     token_verifier{}, sums(c), in.out(c));
@@ -62,23 +62,22 @@ void at_temperature(double temperature, const shape& s, const inputs<S, token_ve
 }
 
 template <class S>
-void sweep(const shape& s) {
+void sweep_batch(const shape& s) {
   const inputs<S, token_verifier> in(s, token_verifier{});
   for (const double temperature : {1., 0.7, 0.}) at_temperature<S>(temperature, s, in);
 }
 
-}  // namespace
-}  // namespace bench
-
-int main() {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+inline int sweep() {
   std::printf(
       "lossless token verification, gamma = 4, V = 128256; the second kernel in clusters of 1, 2, "
       "4, 8:\n");
   std::printf("type    B     T  1st kernel 2nd kernel");
   std::printf("                              both    alone\n");
   for (const std::size_t requests : {64, 1, 8, 32, 256}) {
-    bench::sweep<float>({requests, 4, 128256});
-    bench::sweep<specagg::bf16>({requests, 4, 128256});
+    sweep_batch<float>({requests, 4, 128256});
+    sweep_batch<bf16>({requests, 4, 128256});
   }
+  return 0;
 }
+
+}  // namespace bench
