@@ -15,7 +15,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="specagg.sglang needs torch")
 
 import engine_facts  # noqa: E402
-from drafted import P, V, Many, check_first, softmax, two_tokens  # noqa: E402
+from drafted import P, Q, V, Many, check_first, softmax, two_tokens  # noqa: E402
+import specagg  # noqa: E402
 from specagg import sglang as plug_in  # noqa: E402
 
 FACTS = engine_facts.recorded("sglang")
@@ -188,6 +189,20 @@ def test_greedy_requests_among_others():
         assert one.tolist() == best[: len(one)].tolist()
     first = run("ensemble:lambda=0.5", batch_of(B, greedy=True), drafts.tolist(), many.q, one_hot)[:, 0]
     assert set(first.tolist()) == {int(likeliest[0, 0]), int(drafts[0, 0])} and likeliest[0, 0] != drafts[0, 0]
+
+
+def test_greedy_requests_have_temperature_0():
+    """Under most policies that is the law at temperature 1, too, as their drafts and the target's rows are one-hot. Not under
+    maximum: there the other tokens of the draft's row count."""
+    B, policy = 20000, "maximum"
+    many = Many(B)
+    best, drafts = many.p.argmax(-1), many.q.argmax(-1).reshape(B, 2)
+    one_hot = torch.nn.functional.one_hot(best, V).float()
+    law, at_1 = (specagg.law(policy, Q[0, 0], one_hot[0].log().numpy(), rows="logits", sampling=specagg.Sampling(T)).pi
+                 for T in (0, 1))
+    assert np.abs(law - at_1).max() > 0.1 and np.flatnonzero(law).tolist() == sorted([int(best[0]), int(drafts[0, 0])])
+    tokens = run(policy, batch_of(B, greedy=True), drafts.tolist(), many.q, one_hot)
+    check_first(tokens, law)
 
 
 def test_tokens_depend_on_seed_and_position_alone():
