@@ -574,6 +574,17 @@ def test_the_folder_for_the_hub(target: Any, near: Any, how: dict[str, Any]) -> 
     assert torch.equal(again, expected)
 
 
+@pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no folder")
+@pytest.mark.parametrize("policy, differs", [("token-v3:alpha=0.5", True), ("chow:alpha=0.7", True), ("lossless", False)])
+def test_the_folders_policies_compare_at_the_given_temperature(target: Any, near: Any, policy: str, differs: bool) -> None:
+    """As its README says: transformers has divided the rows. hf.generate() does so where a processor divides them."""
+    how: dict[str, Any] = dict(do_sample=True, policy=policy, gamma=3, seed=6)
+    texts = own(target, FULL, custom_generate=str(FOLDER), trust_remote_code=True, assistant_model=near, temperature=0.5, **how)
+    divided = hf.generate(target, near, FULL, max_new_tokens=16, logits_processor=[lambda ids, row: row / 0.5], **how)
+    assert torch.equal(texts, divided)
+    assert torch.equal(texts, hf.generate(target, near, FULL, max_new_tokens=16, temperature=0.5, **how)) != differs
+
+
 def test_the_folders_file_hands_over_its_arguments(target: Any, near: Any) -> None:
     """For versions of transformers that take no folder: what its file asks of model.generate()."""
     names: dict[str, Any] = {}
