@@ -63,7 +63,7 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.3 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
+check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 	@for check in check-vllm check-vllm-v2 check-sglang; do \
 	  build/engines/venv/bin/python tools/engines/$$check --texts $(if $(QUICK),2000,20000) || exit 1; done

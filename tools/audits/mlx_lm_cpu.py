@@ -9,7 +9,7 @@ import numpy as np
 from mlx.utils import tree_map
 from mlx_lm.generate import speculative_generate_step
 from mlx_lm.models.llama import Model, ModelArgs
-from mlx_lm.sample_utils import make_sampler
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from record import Record
 from specagg import Sampling
@@ -40,22 +40,29 @@ def row(prefix):
     return np.array(target(mx.array([prefix]))[0, -1], np.float64)
 
 
-def engine(**how):
+def penalized(prefix, last=0):
+    """Repetition 1.5, of the tokens from `last` on."""
+    there, logits = np.isin(np.arange(V), prefix[last:]), row(prefix)
+    return np.where(there, np.where(logits < 0, logits * 1.5, logits / 1.5), logits)
+
+
+def engine(processors=None, **how):
     """Texts of 6 tokens, so that the end shortens no draft of the first three."""
     def texts(prompts, seeds):
         out = []
         for prompt, seed in zip(prompts, seeds):
             mx.random.seed(seed)
             steps = speculative_generate_step(
-                mx.array(prompt), target, draft, num_draft_tokens=2, max_tokens=6, sampler=make_sampler(**how))
+                mx.array(prompt), target, draft, num_draft_tokens=2, max_tokens=6, sampler=make_sampler(**how),
+                logits_processors=processors)
             out.append([int(token) for token, _, _ in steps])
         return out
 
     return texts
 
 
-def law(what, texts, **how):
-    record.law(what, texts, row, rows="logits", prompt=PROMPT, **{"seeded": False, "tv": 0.2, **how})
+def law(what, texts, p=row, **how):
+    record.law(what, texts, p, rows="logits", prompt=PROMPT, **{"seeded": False, "tv": 0.2, **how})
 
 
 law("law, sampled drafts; T 0; seeds alone and in company", engine(temp=1.0), greedy=engine(temp=0.0), seeded=True)
@@ -63,3 +70,6 @@ law("T 0.7", engine(temp=0.7), sampling=Sampling(0.7))
 law("top-k 3", engine(temp=1.0, top_k=3), sampling=Sampling(top_k=3))
 law("top-p 0.8", engine(temp=1.0, top_p=0.8), sampling=Sampling(top_p=0.8))
 law("min-p 0.3", engine(temp=1.0, min_p=0.3), sampling=Sampling(min_p=0.3))
+repeat = engine(make_logits_processors(repetition_penalty=1.5), temp=1.0)
+law("penalties (repetition 1.5)", repeat, penalized)
+law("penalties (repetition 1.5), of the prompt's last token alone", repeat, lambda prefix: penalized(prefix, len(PROMPT) - 1))
