@@ -40,7 +40,8 @@ void sweep_windows(lab& lab, const std::string& name, const std::vector<observed
     }
     std::vector<outcome> all(n * settings.size());
     const auto position = [&](const observed& w, std::size_t i, outcome* to) {
-      const auto [ql, pl, y] = w.at(i);
+      const auto [ql, pl, token] = w.at(i);
+      const auto y = token;  // clang++ 14 captures no structured binding
       const auto q = probabilities(ql, temperature), p = probabilities(pl, temperature);
       const auto q1 = probabilities(ql, 1), p1 = probabilities(pl, 1);
       const row q_row{dense_row<double>(q), dense_row<double>(q1)},
