@@ -79,7 +79,7 @@ function set_probability(key, token, value) {  // the others keep their proporti
 }
 function build_rows() {
   const head = element("div", {className: "token head"});
-  head.append(...["token", "q, draft", "p, target", "pi", "residual", "pi, compared"].map((text) => element("span", {textContent: text})));
+  head.append(...["token", "q, draft", "p, target", "", "residual", ""].map((text) => element("span", {textContent: text})));
   const lines = state.q.map((_, v) => {
     const slider = (key) => {
       const input = element("input", {type: "range", min: 0, max: 1, step: 0.001});
@@ -111,7 +111,19 @@ function show_rows(a, b) {
       bar.querySelector("i").style.width = law ? 100 * law[v] + "%" : "0";
       bar.querySelector("span").textContent = law ? percent(law[v]) : "";
     });
+  const head = $("rows").firstChild.children;
+  [head[3].textContent, head[5].textContent] = [`pi: ${label(state.a)}`, `pi: ${label(state.b)}`];
+  show_difference(a, b);
   $("size").value = state.q.length;
+}
+// In words: to which tokens the two laws give what.
+function show_difference(a, b) {
+  if (!a || !b) return $("difference").replaceChildren();
+  const tokens = (f) => a.pi.map((x, v) => [x - b.pi[v], v]).filter(([d]) => f(d)).map(([d, v]) => `${v} (${percent(Math.abs(d))})`);
+  const said = [["more to", tokens((d) => d > 0.0005)], ["less to", tokens((d) => d < -0.0005)]].filter(([, list]) => list.length);
+  $("difference").textContent = said.length
+    ? `${label(state.a)} gives ${said.map(([word, list]) => `${word} ${list.join(", ")}`).join("; ")} than ${label(state.b)}.`
+    : "Both have the same law on these rows.";
 }
 function resize(size) {
   const fit = (row) => Array.from({length: size}, (_, v) => (v < row.length ? row[v] : 0.02));
