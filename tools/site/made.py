@@ -70,12 +70,12 @@ def versions(changelog):
     tags = git("tag").split()
     commit = git("log", "-1", "--format=%h of %cs")
     out = ["# Versions\n", "These pages describe the sources" + (f" at commit {commit}" if commit else "") + ".\n",
-           "| Version | Date | Tag | |\n| --- | --- | --- | --- |"]
+           "| Version | Date |\n| --- | --- |"]
     for title in re.findall(r"(?m)^## (.+)$", changelog):
         name, _, date = title.partition(" ")
         tag = next((t for t in (f"v{name}", name) if t in tags), "")
         place = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())  # as mkdocs names a heading
-        out.append(f"| {name} | {date.strip('()')} | {tag and f'`{tag}`'} | [changes](CHANGELOG.md#{place}) |")
+        out.append(f"| [{name}](CHANGELOG.md#{place}){tag and f', tag `{tag}`'} | {date.strip('()')} |")
     return "\n".join(out) + "\n\nThe pages of another version: `git checkout` its tag, then `make site`.\n"
 
 
