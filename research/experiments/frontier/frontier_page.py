@@ -60,7 +60,7 @@ def page(results):
     missed = sorted({s["rule"] for s in rows if s["goal"]} - {s["rule"] for s in by_kl(rows, 0.7)})
     lawless = sorted({s["rule"] for s in results["bundled"]} - {s["rule"] for s in rows})
     never = [rule for rule in ("relaxed", "margin") if rule not in {s["rule"] for s in rows}]
-    notes = [("Not at 0.7", missed), ("At none of the three", never), ("No law, where the head lacks a token", lawless), ("Not run", ["mentored"])]
+    notes = [("Not at 0.7", missed), ("At none of the three", never), ("No law, where the head lacks a token", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
     return f"""# What a lossy policy costs
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.5, 0.7 and 0.9 on

@@ -25,7 +25,7 @@ constexpr knob with_parameter[] = {
     {"token-v2", "alpha", 0, 1},      {"token-v3", "alpha", 0, 1},
     {"relaxed", "alpha", 0, 1},       {"margin", "alpha", 0, 1},
     {"ensemble", "lambda", 0, 1},     {"geometric", "lambda", 0, 1},
-    {"power", "lambda", 0, 1}};
+    {"power", "lambda", 0, 1},        {"synthetic", "rate", 0, 1}};
 
 using row = normal_form<dense_row<float>>;
 
