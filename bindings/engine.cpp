@@ -106,6 +106,7 @@ void specagg_engine_verify(const engine::request* r, engine::verifier how, verdi
   engine::request edited_request = *r;
   edited_request.q = q.rows;
   edited_request.p = p.rows;
+  if (r->by) return r->by(&edited_request, how, result);
   if (specagg_engine_verify_usual(&edited_request, how, result)) return;
   if (engine::in_double(p.rows.kind)) specagg_engine_verify_double(&edited_request, how, result);
   else specagg_engine_verify_float(&edited_request, how, result);

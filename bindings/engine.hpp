@@ -63,6 +63,15 @@ struct edits {
 
 enum class verifier : int { token, block, match, coupled };
 
+// A policy of a whole text (policy/policies_of.hpp, verify/stateful.hpp).
+enum class text_kind : int { by_position, regret_budget, entropy_window, phase };
+struct text_policy {
+  text_kind kind = text_kind::by_position;
+  std::span<const policy> policies = {};                     // one a position; or inside, outside
+  double first = 0, second = 0;                              // budget, limit; threshold, window
+  std::span<const specagg::token_id> open = {}, close = {};  // of phase
+};
+
 struct request {
   specagg::draft drafted;
   std::size_t vocabulary = 0;
@@ -72,6 +81,15 @@ struct request {
   std::uint64_t seed = 0, id = 0;
   std::span<specagg::emission> out;  // one more than drafted
   std::span<double> scratch;         // verify_scratch(V, gamma)
+  // What verifies in place of the library's usual sources, after edits: null, or one of
+  // specagg_engine_verify_text: by `text`, not `policy`. state: of the text, read and written
+  // specagg_engine_verify_cut: row j of q is cut to the tokens with a byte other than 0 at
+  //   kept + j * kept_stride, V bytes (rows/cut_row.hpp)
+  void (*by)(const request*, verifier, specagg::verdict*) = nullptr;
+  const text_policy* text = nullptr;
+  double* state = nullptr;
+  const std::uint8_t* kept = nullptr;
+  std::ptrdiff_t kept_stride = 0;
 };
 
 // One row, from which token `step` of the round that begins at `start` is drawn.
@@ -149,6 +167,8 @@ void specagg_engine_verify(const engine::request*, engine::verifier, specagg::ve
 bool specagg_engine_verify_usual(const engine::request*, engine::verifier, specagg::verdict*);
 void specagg_engine_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
 void specagg_engine_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
+void specagg_engine_verify_text(const engine::request*, engine::verifier, specagg::verdict*);
+void specagg_engine_verify_cut(const engine::request*, engine::verifier, specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
 void specagg_engine_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
                                 std::uint32_t* path);

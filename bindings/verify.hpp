@@ -25,17 +25,19 @@ verdict verify_rows(const engine::request& r, const Verifier& verifier, const Po
   return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch);
 }
 
-// Rows of any kind with one value type.
+// The rows of draft or target, of any kind with one value type.
+template <class Any>
+auto rows_in(const engine::request& r, const engine::rows& all) {
+  return lasting_rows_of(all.count, [&r, &all](std::size_t j) {
+    return row_at<Any>(all, j, r.vocabulary, one_hot_at(r, j));
+  });
+}
+
 template <class Any>
 verdict verify_any(const engine::request& r, engine::verifier how) {
-  const auto rows = [&](const engine::rows& all) {
-    return lasting_rows_of(all.count, [&](std::size_t j) {
-      return row_at<Any>(all, j, r.vocabulary, one_hot_at(r, j));
-    });
-  };
   const auto with = [&](const auto& verifier) {
     return with_policy(r.policy, [&](const auto& policy) {
-      return verify_rows(r, verifier, policy, rows(r.q), rows(r.p));
+      return verify_rows(r, verifier, policy, rows_in<Any>(r, r.q), rows_in<Any>(r, r.p));
     });
   };
   switch (how) {

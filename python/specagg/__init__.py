@@ -11,6 +11,7 @@ from . import plan
 from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
 from ._policy import policies, policy
+from ._text_policy import TextPolicy, by_position, entropy_window, phase, regret_budget
 from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .traced import traced
 
@@ -25,18 +26,23 @@ __all__ = [
     "Policy",
     "Sampling",
     "Status",
+    "TextPolicy",
     "Verified",
     "VerifiedTrees",
     "acceptance",
+    "by_position",
     "curve",
     "draw",
+    "entropy_window",
     "goodness_of_fit",
     "isa",
     "law",
     "parents_of",
+    "phase",
     "plan",
     "policies",
     "policy",
+    "regret_budget",
     "set_threads",
     "total_variation",
     "traced",

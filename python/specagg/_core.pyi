@@ -53,6 +53,10 @@ class Policy:
     def values(self) -> list[float]:
         """Of its parameters."""
 
+class TextPolicy(Policy):
+    def __init__(self, kind: int, policies: Sequence[Policy], first: float, second: float, open: Sequence[int],
+                 close: Sequence[int]) -> None: ...
+
 class Sampling:
     def __init__(self, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> None: ...
     @property
@@ -86,6 +90,9 @@ class Verified:
     @property
     def statuses(self) -> npt.NDArray[np.uint8]:
         """[B]: Status.ok, or why no further token could be emitted."""
+    @property
+    def states(self) -> npt.NDArray[np.float64]:
+        """[B]: of a policy with state, that after the emitted tokens; NaN of another policy."""
     @property
     def origins(self) -> npt.NDArray[np.int8]:
         """[B, gamma + 1]: where the token is from: Origin.accepted: the draft; residual: drawn in place of a rejected
@@ -121,7 +128,7 @@ def verify_tree(tokens: Any, parents: Any, q: Any, p: Any, policies: Any, recurs
 def verify(drafts: Any, q: Any, p: Any, policies: Any, verifier: int, seeds: Any, requests: Any, positions: Any,
            q_logits: bool, p_logits: bool, q_sampling: Sampling, p_sampling: Sampling, edits: Edits, lengths: Any,
            offsets: Any, end_of_text: Sequence[int], bonus: Any, acceptances: bool,
-           skip: Any) -> Verified: ...
+           skip: Any, states: Any, kept: Any) -> Verified: ...
 def draw(rows: Any, logits: bool, sampling: Sampling, edits: Edits, seeds: Any, requests: Any, positions: Any,
          step: int, coupled: bool) -> npt.NDArray[np.int32]: ...
 def law(policy: Policy, q: npt.NDArray[np.float64], p: npt.NDArray[np.float64], logits: bool, temperature: Any,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from . import _core
 from ._core import Verified, VerifiedTrees
 from ._policy import PolicyLike, as_policy
+from ._text_policy import TextPolicy
 
 Ids = npt.NDArray[np.int32]
 Numbers = Union[float, npt.ArrayLike]
@@ -249,6 +250,14 @@ def _policies(given: PolicyLike | Sequence[PolicyLike]) -> Any:
     return [as_policy(one) for one in given] if isinstance(given, (list, tuple)) else as_policy(given)  # type: ignore[arg-type]
 
 
+def _policies_or_texts(given: Any) -> Any:
+    """The same, where a policy of a text may stand, too."""
+    def one(x: Any) -> Any:
+        return x._core if isinstance(x, TextPolicy) else as_policy(x)
+
+    return [one(x) for x in given] if isinstance(given, (list, tuple)) else one(given)
+
+
 def _sampling(given: Sampling | None, name: str, logits: bool) -> _core.Sampling:
     """logits: whether it is of logits; probabilities are as they were sampled from."""
     if given is None:
@@ -264,7 +273,7 @@ def verify(
     drafts: Any,
     q: Any,
     p: Any,
-    policy: PolicyLike | Sequence[PolicyLike] = "lossless",
+    policy: PolicyLike | TextPolicy | Sequence[PolicyLike | TextPolicy] = "lossless",
     verifier: str = "token",
     *,
     seed: Seeds = None,
@@ -281,6 +290,8 @@ def verify(
     bonus: Bonus = True,
     acceptances: bool = False,
     skip: Any = None,
+    state: Numbers = 0.0,
+    kept: Any = None,
     out: Any = None,
     on_invalid: str = "status",
 ) -> Verified:
@@ -295,7 +306,9 @@ def verify(
                q is the row that the token was drawn from, draft_sampling included. Policies that read the
                draft need its row at the bonus position, too: q [B, gamma + 1, V], or [N + B, V].
                q = None: drafts without rows (n-grams, greedy), as if drawn with probability 1
-    policy     a name ("token_v3:alpha=0.3"), policy(...), or a list of B of them
+    policy     a name ("token_v3:alpha=0.3"), policy(...), a policy of a text (by_position() for another policy at each
+               position, regret_budget(), entropy_window(), phase()), or a list of B of them. One of a text counts as
+               reading the draft, and allows no ids as bonus
     verifier   "token", "block", "match" (exact match), "coupled" (drafts of draw(coupled=True))
     seed, requests, positions
                random numbers are a function of (seed, request, position) alone, each a number or [B];
@@ -316,11 +329,17 @@ def verify(
     acceptances  whether acceptance_of_row and acceptance_of_token are computed, which takes a pass more over
                the rows of each drafted token, those after the first rejected one included
     skip       bool [B]: True: the request is left alone: no token, and the status ok
+    state      of regret_budget, entropy_window and phase: one number, or [B], after the text before the draft: 0 where a
+               text begins, then the result's `states`
+    kept       bool [V], [B, V] or [B, gamma, V]: where the engine keeps a token that it drew from q; q itself is given
+               whole. Give drafted tokens that were not kept, too: they are rejected, and what is owed for them is drawn
+               (C++: rows/cut_row.hpp). It may not depend on the drawn token. For the verifiers "token" and "block", and
+               policies that do not read the draft
     out        int32 or int64 [B, W], W at least gamma + 1, a numpy array or a CPU tensor: gets the tokens, then -1
     on_invalid "status", or "raise": a ValueError names the first request whose status is not ok
 
-    Returns Verified: arrays tokens [B, gamma + 1] (padded with -1), emitted, accepted, ended and
-    statuses [B], origins, log_pi and log_p [B, gamma + 1], acceptance_of_row and acceptance_of_token
+    Returns Verified: arrays tokens [B, gamma + 1] (padded with -1), emitted, accepted, ended,
+    statuses and states [B], origins, log_pi and log_p [B, gamma + 1], acceptance_of_row and acceptance_of_token
     [B, gamma] (NaN unless acceptances). A request whose rows are invalid (NaN, all masked) or whose parameters are out of
     range has a status that says so; the others go on. Results do not depend on the batch, threads
     or the instruction set.
@@ -338,7 +357,7 @@ def verify(
     if _on_a_device(p):
         from . import cuda
 
-        for name, given in ("skip", skip), ("out", out), ("on_invalid", None if on_invalid == "status" else on_invalid):
+        for name, given in ("skip", skip), ("kept", kept), ("out", out), ("on_invalid", None if on_invalid == "status" else on_invalid):
             if given is not None:
                 raise ValueError(f"{name}: is not there on {p.device}")
 
@@ -353,14 +372,15 @@ def verify(
     if out is not None:
         _out_array(out)
     result = _core.verify(
-        drafts, q, p, _policies(policy), how,
+        drafts, q, p, _policies_or_texts(policy), how,
         *_streams(seed, requests, positions),
         q_logits, p_logits,
         p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits),
         p_sampling, _edits(penalties, mask),
         None if lengths is None else _number(lengths, "lengths", np.int64),
         None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
-        _ends(end_of_text), _bonus(bonus), _flag(acceptances, "acceptances"), _skipped(skip))
+        _ends(end_of_text), _bonus(bonus), _flag(acceptances, "acceptances"), _skipped(skip),
+        _number(state, "state", np.float64), kept)
     return _finish(result, out, on_invalid)
 
 

@@ -17,6 +17,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <specagg/thread_pool.hpp>
@@ -242,6 +244,28 @@ class per_request {
 struct policy {
   engine::policy chosen;
   engine::known_policy known;
+  bool of_text = false;
+};
+
+// A policy of a whole text. For `known` it reads the draft: one of its policies may.
+struct text_policy : policy {
+  engine::text_policy text;
+  text_policy(int kind, const std::vector<const policy*>& policies, double first, double second,
+              std::vector<token_id> open_ids, std::vector<token_id> close_ids)
+      : open(std::move(open_ids)), close(std::move(close_ids)) {
+    static constexpr const char* names[] = {"by_position", "regret_budget", "entropy_window",
+                                            "phase"};
+    for (const policy* one : policies) each.push_back(one->chosen);
+    text = {engine::text_kind(kind), each, first, second, open, close};
+    known.name = names[kind];
+    known.reads_draft = true;
+    of_text = true;
+  }
+  text_policy(const text_policy&) = delete;
+
+ private:
+  std::vector<engine::policy> each;
+  std::vector<token_id> open, close;
 };
 
 struct sampling {
@@ -269,6 +293,36 @@ struct samplings {
   }
 };
 
+// One byte for each token, 0 or not, of every row: bool or uint8 [V], [B, V] or [B, rows, V].
+struct token_flags {
+  array given;
+  bool any = false;
+  token_flags(nb::handle x, const char* name, std::size_t requests, std::size_t vocabulary) {
+    if (x.is_none()) return;
+    given = array_of(x, name);
+    if (!given.is(nb::dlpack::dtype_code::Bool, 8) && !given.is(nb::dlpack::dtype_code::UInt, 8))
+      throw nb::type_error((given.name + ": expected bool or uint8").c_str());
+    if (given.ndim() < 1 || given.ndim() > 3)
+      refuse(name, ": expected [V], [B, V] or [B, rows, V]");
+    check_row(given, vocabulary);
+    if (given.ndim() > 1 && given.shape(0) != requests)
+      refuse(name, ": ", text_of(given.shape(0)), " masks for ", text_of(requests), " requests");
+    any = true;
+  }
+  // Those of `rows` rows of request i, from row `first` on; and the bytes from one to the next.
+  std::pair<const std::uint8_t*, std::ptrdiff_t> of(std::size_t i, std::size_t rows,
+                                                    std::size_t first = 0) const {
+    if (!any) return {nullptr, 0};
+    auto* at = reinterpret_cast<const std::uint8_t*>(given.data());
+    if (given.ndim() > 1) at += std::ptrdiff_t(i) * given.stride(0);
+    if (given.ndim() < 3) return {at, 0};
+    if (given.shape(1) < first + rows)
+      refuse(given.name, ": ", given.shape_text(), ", where ", text_of(first + rows),
+             " rows are needed");
+    return {at + std::ptrdiff_t(first) * given.stride(1), given.stride(1)};
+  }
+};
+
 struct edit_arguments {
   nb::object repetition, presence, frequency, history, mask;
 };
@@ -277,12 +331,12 @@ struct edit_arguments {
 struct edits {
   per_request<double> repetition, presence, frequency;
   std::vector<std::vector<token_id>> history;
-  array mask;
-  bool masked = false;
+  token_flags mask;
   edits(const edit_arguments& e, std::size_t requests, std::size_t vocabulary)
       : repetition(e.repetition, "repetition", requests),
         presence(e.presence, "presence", requests),
-        frequency(e.frequency, "frequency", requests) {
+        frequency(e.frequency, "frequency", requests),
+        mask(e.mask, "mask", requests, vocabulary) {
     if (!e.history.is_none()) {
       for (nb::handle text : e.history) {
         array a = array_of(text, "history");
@@ -292,30 +346,13 @@ struct edits {
       if (history.size() != requests)
         refuse("history: ", text_of(history.size()), " texts for ", text_of(requests), " requests");
     }
-    if (e.mask.is_none()) return;
-    mask = array_of(e.mask, "mask");
-    if (!mask.is(nb::dlpack::dtype_code::Bool, 8) && !mask.is(nb::dlpack::dtype_code::UInt, 8))
-      throw nb::type_error("mask: expected bool or uint8");
-    if (mask.ndim() < 1 || mask.ndim() > 3) refuse("mask: expected [V], [B, V] or [B, rows, V]");
-    check_row(mask, vocabulary);
-    if (mask.ndim() > 1 && mask.shape(0) != requests)
-      refuse("mask: ", text_of(mask.shape(0)), " masks for ", text_of(requests), " requests");
-    masked = true;
   }
   // Of `rows` rows of request i, from row `first` on. A mask of each row has as many.
   engine::edits of(std::size_t i, std::size_t rows, std::size_t first = 0) const {
     engine::edits e;
     e.penalties = {repetition[i], presence[i], frequency[i]};
     if (!history.empty()) e.history = history[i];
-    if (!masked) return e;
-    e.mask = reinterpret_cast<const std::uint8_t*>(mask.data());
-    if (mask.ndim() > 1) e.mask += std::ptrdiff_t(i) * mask.stride(0);
-    if (mask.ndim() == 3) {
-      if (mask.shape(1) < first + rows)
-        refuse("mask: ", mask.shape_text(), ", where ", text_of(first + rows), " rows are needed");
-      e.mask_stride = mask.stride(1);
-      e.mask += std::ptrdiff_t(first) * e.mask_stride;
-    }
+    std::tie(e.mask, e.mask_stride) = mask.of(i, rows, first);
     return e;
   }
 };

@@ -24,7 +24,7 @@ struct verify_arguments {
   const std::vector<token_id>& end_of_text;
   nb::handle bonus;
   bool acceptances;
-  nb::handle skip;
+  nb::handle skip, states, kept;
 };
 
 // Whether the target's row is read after the drafted tokens.
@@ -32,6 +32,12 @@ bool draws(specagg::bonus_choice bonus) { return bonus && !bonus.is_given(); }
 // Whether the draft's row is, too.
 bool reads_draft(specagg::bonus_choice bonus, const policy& one) {
   return draws(bonus) && !bonus.is_target() && one.known.reads_draft;
+}
+
+// Whether the text has a state that calls carry on.
+bool has_state(const policy& one) {
+  return one.of_text &&
+         static_cast<const text_policy&>(one).text.kind != engine::text_kind::by_position;
 }
 
 // The drafts of a call: of one request, [B, gamma], or with offsets one after the other.
@@ -147,6 +153,29 @@ engine::rows rows_of(std::size_t i, const drafts_of& drafts, const placed_rows& 
   return mine;
 }
 
+// What a policy of a text, and a cut row, ask for.
+void check_policies(const verify_arguments& a, const drafts_of& drafts,
+                    const std::vector<const policy*>& policies,
+                    const std::vector<specagg::bonus_choice>& bonuses) {
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const policy& one = *policies[i];
+    if (!a.kept.is_none() && one.known.reads_draft)
+      refuse("kept: the policy ", one.known.name,
+             " reads the draft's row, of which a cut leaves a part; it must be one that does not");
+    if (!one.of_text) continue;
+    const engine::text_policy& text = static_cast<const text_policy&>(one).text;
+    if (bonuses[i].is_given())
+      refuse("bonus: of a policy of a text (", one.known.name,
+             ") it is True, False or \"target\", and no token");
+    const std::size_t needed = drafts.size[i] + draws(bonuses[i]);
+    if (text.kind == engine::text_kind::by_position && text.policies.size() < needed)
+      refuse("policy: by_position has ", text_of(text.policies.size()), " policies, where request ",
+             text_of(i), " has ", text_of(needed), " positions, that of the bonus included");
+  }
+  if (!a.kept.is_none() && a.verifier > int(engine::verifier::block))
+    refuse("kept: is for the verifiers token and block");
+}
+
 // Which requests are left alone.
 std::vector<bool> skipped_of(nb::handle given, std::size_t B) {
   std::vector<bool> skipped(B);
@@ -158,6 +187,18 @@ std::vector<bool> skipped_of(nb::handle given, std::size_t B) {
   return skipped;
 }
 
+// If it is not by a policy of one position and whole rows: by what else r is verified.
+void verify_otherwise(engine::request& r, const policy& one, double& state,
+                      std::pair<const std::uint8_t*, std::ptrdiff_t> kept) {
+  if (one.of_text) {
+    r.by = specagg_engine_verify_text;
+    r.text = &static_cast<const text_policy&>(one).text;
+    r.state = &state;
+  }
+  std::tie(r.kept, r.kept_stride) = kept;
+  if (r.kept) r.by = specagg_engine_verify_cut;
+}
+
 verified verify(const verify_arguments& a) {
   const drafts_of drafts(a);
   const std::size_t B = drafts.size.size(), padded = drafts.padded;
@@ -166,6 +207,7 @@ verified verify(const verify_arguments& a) {
   const std::vector<const policy*> policies = policies_of(a.policies, B);
   const auto bonuses = bonuses_of(a.bonus, B, rows.vocabulary);
   check_rows(a, drafts, rows, policies, bonuses);
+  check_policies(a, drafts, policies, bonuses);
 
   const std::vector<bool> skipped = skipped_of(a.skip, B);
   const streams numbers(a.seeds, a.requests, a.positions, B);
@@ -174,7 +216,14 @@ verified verify(const verify_arguments& a) {
   std::vector<engine::edits> edited(B);
   for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + draws(bonuses[i]));
 
+  const token_flags kept(a.kept, "kept", B, rows.vocabulary);
+  const per_request<double> state(a.states, "state", B);
+  std::vector<decltype(kept.of(0, 0))> kept_of(B);
+  for (std::size_t i = 0; i < B; ++i) kept_of[i] = kept.of(i, drafts.size[i]);
+
   verified result(B, padded);
+  for (std::size_t i = 0; i < B; ++i)
+    if (has_state(*policies[i])) result.states[i] = state[i];
   const std::size_t part = specagg::verify_scratch(rows.vocabulary, padded);
   std::vector<double> scratch(B * part);
   std::vector<specagg::emission> out(B * (padded + 1));
@@ -192,6 +241,9 @@ verified verify(const verify_arguments& a) {
       r.q = rows_of(i, drafts, rows.q, draws(bonuses[i]), q_sampling[i]);
       r.p = rows_of(i, drafts, rows.p, draws(bonuses[i]), p_sampling[i]);
       r.policy = policies[i]->chosen;
+      double position = 0;
+      const bool lasts = has_state(*policies[i]);
+      verify_otherwise(r, *policies[i], lasts ? result.states[i] : position, kept_of[i]);
       r.edits = edited[i];
       r.seed = numbers.seed[i];
       r.id = numbers.id(i);
@@ -226,6 +278,7 @@ void bind_verify(nb::module_& m) {
       .VIEW1("accepted", accepted, std::int32_t)
       .VIEW1("ended", ended, std::int32_t)
       .VIEW1("statuses", statuses, std::uint8_t)
+      .VIEW1("states", states, double)
       .VIEW2("origins", origins, std::int8_t, v.columns)
       .VIEW2("reasons", reasons, std::uint8_t, v.columns)
       .VIEW2("log_pi", log_pi, double, v.columns)
@@ -244,15 +297,15 @@ void bind_verify(nb::module_& m) {
          nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
          const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
          nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,
-         nb::handle bonus, bool acceptances, nb::handle skip) {
-        return verify({drafts, q, p, policies, verifier, seeds, requests, positions, q_logits,
-                       p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text, bonus,
-                       acceptances, skip});
+         nb::handle bonus, bool acceptances, nb::handle skip, nb::handle states, nb::handle kept) {
+        return verify({drafts,    q,           p,        policies,    verifier,   seeds,  requests,
+                       positions, q_logits,    p_logits, q_sampling,  p_sampling, edit,   lengths,
+                       offsets,   end_of_text, bonus,    acceptances, skip,       states, kept});
       },
       "drafts"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a, "seeds"_a,
       "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
       "p_sampling"_a, "edits"_a, "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a,
-      "acceptances"_a, "skip"_a.none());
+      "acceptances"_a, "skip"_a.none(), "states"_a, "kept"_a.none());
 }
 
 }  // namespace python

@@ -45,6 +45,9 @@ void bind_policies(nb::module_& m) {
         return std::vector<double>(p.chosen.parameters.begin(),
                                    p.chosen.parameters.begin() + std::ptrdiff_t(p.known.count));
       });
+  nb::class_<text_policy, policy>(m, "TextPolicy")
+      .def(nb::init<int, const std::vector<const policy*>&, double, double, std::vector<token_id>,
+                    std::vector<token_id>>());
   // Every policy: (name, law, reads_draft, [(parameter, low, high, usual, open, flag, word)])
   m.def("policies", [] {
     nb::list all;

@@ -23,7 +23,7 @@ struct verified {
   std::vector<std::int32_t> emitted, accepted, ended;
   std::vector<std::int8_t> origins;
   std::vector<std::uint8_t> statuses, reasons;
-  std::vector<double> log_pi, log_p, of_row, of_token;
+  std::vector<double> log_pi, log_p, of_row, of_token, states;
 
   verified(std::size_t B, std::size_t gamma)
       : requests(B),
@@ -38,13 +38,14 @@ struct verified {
         log_pi(B * columns, std::numeric_limits<double>::quiet_NaN()),
         log_p(log_pi),
         of_row(B * gamma, std::numeric_limits<double>::quiet_NaN()),
-        of_token(of_row) {}
+        of_token(of_row),
+        states(B, std::numeric_limits<double>::quiet_NaN()) {}
 
   // f(each array)
   template <class F>
   void for_each_array(F&& f) {
     f(tokens), f(emitted), f(accepted), f(ended), f(origins), f(statuses), f(reasons);
-    f(log_pi), f(log_p), f(of_row), f(of_token);
+    f(log_pi), f(log_p), f(of_row), f(of_token), f(states);
   }
 
   void keep(std::size_t i, const specagg::verdict& v, std::span<const specagg::emission> out,

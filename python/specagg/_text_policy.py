@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies of a whole text (C++: policy/policies_of.hpp, verify/stateful.hpp). verify() takes them where it takes a policy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Sequence, Union
+
+from . import _core
+from ._policy import PolicyLike, as_policy
+
+
+class TextPolicy:
+    """What by_position(), regret_budget(), entropy_window() and phase() return."""
+
+    __slots__ = ("_core", "_shown")
+
+    def __init__(self, core: _core.TextPolicy, shown: str) -> None:
+        self._core, self._shown = core, shown
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def by_position(policies: Sequence[PolicyLike]) -> TextPolicy:
+    """Another policy at each position of a draft: policies[j] is that of the token after j drafted ones. As
+    many as positions: gamma + 1, or gamma if no bonus is drawn; more are not looked at. They may depend on the text and on
+    the j drafted tokens, not on later ones.
+
+    TypeError, ValueError: no policies."""
+    if isinstance(policies, (str, bytes)) or not isinstance(policies, Iterable):
+        raise TypeError(f"policies: expected a list of policies, one for each position, not {type(policies).__name__}")
+    each = [as_policy(one) for one in policies]
+    if not each:
+        raise ValueError("policies: is empty; expected one for each position")
+    return TextPolicy(_core.TextPolicy(0, each, 0, 0, [], []), f"by_position({[_text(one) for one in each]})")
+
+
+def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
+    """A text may spend `budget` nats of regret, ln(max p / p(v)), and a token no more than `limit`. The state is what was
+    spent. (After ASD, arXiv:2608.03447.)
+
+    TypeError, ValueError: a budget that is negative or not finite, a limit that is negative."""
+    made = _at_least_0(budget, "budget"), _at_least_0(limit, "limit", math.inf)
+    return TextPolicy(_core.TextPolicy(1, [], *made, [], []), f"regret_budget(budget={budget}, limit={limit})")
+
+
+def entropy_window(threshold: float = 0.3, window: int = 6) -> TextPolicy:
+    """The draft's tokens stand where H(p) / ln V is at least `threshold`; after one that is not p's likeliest, the next
+    `window` tokens have the law p. The state is how many of these are left.
+
+    TypeError, ValueError: a threshold that is not finite, a window that is negative or not finite."""
+    made = _number(threshold, "threshold"), _at_least_0(window, "window")
+    if not math.isfinite(made[0]):
+        raise ValueError(f"threshold: {threshold} is not a finite number")
+    return TextPolicy(_core.TextPolicy(2, [], *made, [], []), f"entropy_window(threshold={threshold}, window={window})")
+
+
+def phase(inside: PolicyLike, outside: PolicyLike, open: Union[int, Sequence[int]],
+          close: Union[int, Sequence[int]]) -> TextPolicy:
+    """The policy `inside` after a token of `open`, as far as the next one of `close`; elsewhere `outside`. The state is 1
+    inside, and 0 outside.
+
+    TypeError: policies or ids that are none."""
+    from ._verify import _ids
+
+    policies = [as_policy(inside), as_policy(outside)]
+    marks = [[int(one) for one in _ids(ids, name) if 0 <= one < 2**31] for ids, name in ((open, "open"), (close, "close"))]
+    return TextPolicy(_core.TextPolicy(3, policies, 0, 0, *marks),
+                      f"phase({_text(policies[0])!r}, {_text(policies[1])!r}, open={marks[0]}, close={marks[1]})")
+
+
+def _text(one: _core.Policy) -> str:
+    return f"{one.name}:{','.join(f'{x:g}' for x in one.values)}" if one.values else one.name
+
+
+def _number(x: Any, name: str) -> float:
+    if isinstance(x, bool) or not isinstance(x, (int, float)):
+        raise TypeError(f"{name}: expected a number, not {type(x).__name__}")
+    return float(x)
+
+
+def _at_least_0(x: Any, name: str, most: float = math.nan) -> float:
+    """most: a value that is allowed though it is not finite."""
+    given = _number(x, name)
+    if not given >= 0 or (not math.isfinite(given) and given != most):
+        raise ValueError(f"{name}: {x} is not a number of at least 0")
+    return given
