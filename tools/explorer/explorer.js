@@ -193,8 +193,11 @@ function show_numbers(a, b) {
 }
 
 // ---- the curve of all policies --------------------------------------------------------------
+let curves = {rows: "", found: []};  // of the rows that are shown; policies change nothing of it
 function show_curve(a, b) {
-  const found = ask({ask: "curves", q: normal(state.q), p: normal(state.p)});
+  const asked = {ask: "curves", q: normal(state.q), p: normal(state.p)}, rows = JSON.stringify(asked);
+  if (rows !== curves.rows) curves = {rows, found: ask(asked)};
+  const found = curves.found;
   const all = found.flatMap((one) => one.points);
   const top = Math.max(0.05, ...all.map((x) => x[2])), least = Math.min(0.95, ...all.map((x) => x[1]));
   const x = (acceptance) => 50 + (570 * (acceptance - least)) / (1 - least), y = (distance) => 360 - (330 * distance) / top;
