@@ -15,6 +15,7 @@
 #include <specagg/audit/audit_policy.hpp>
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/tree_law.hpp>
+#include <specagg/plan/dragon.hpp>
 #include <specagg/plan/link.hpp>
 #include <specagg/plan/speedup.hpp>
 #include <specagg/policy/catalogue.hpp>
@@ -492,6 +493,19 @@ json sites(const json& asked) {
   return all;
 }
 
+// Two sites that emit one law of both: the time of a token, by the side that aggregates.
+json sides(const json& asked) {
+  const auto number = [&](const char* key, double high) {
+    const double x = asked.at(key).get<double>();
+    if (!(x >= 0 && x <= high)) fail(std::string(key) + " is out of range");
+    return x;
+  };
+  const double a = number("acceptance", 1), delay = number("delay", 1e5);
+  const plan::dragon d{number("t_slm", 1e5), number("t_llm", 1e6), delay, delay,
+                       plan::agreement_of(a, a)};
+  return {{"device", plan::latency(d)}, {"server", plan::latency(plan::exchanged(d))}};
+}
+
 json answer(const json& asked) {
   const std::string what = asked.at("ask").get<std::string>();
   if (what == "catalogue") return catalogue_of();
@@ -502,6 +516,7 @@ json answer(const json& asked) {
   if (what == "equation") return is_law(asked);
   if (what == "audit") return audit(asked);
   if (what == "sites") return sites(asked);
+  if (what == "sides") return sides(asked);
   fail("\"" + what + "\" cannot be asked");
 }
 

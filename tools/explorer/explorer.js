@@ -351,6 +351,11 @@ function show_sites() {
       (text) => element("th", {textContent: text}))),
     ...found.map((x) => element("tr", {className: x.speedup === best && best > 1 ? "good" : ""},
       ...cells(x).map((text) => element("td", {textContent: text})))));
+  const side = ask({ask: "sides", ...state.sites});
+  const faster = side.device < side.server ? "device" : side.server < side.device ? "server" : "";
+  $("sides").textContent = "If each has a model, and every token has the law of both (DRAGON), each draft accepted with this probability: " +
+    `${number(side.device, 1)} ms a token if the device aggregates, ${number(side.server, 1)} ms if the server does. ` +
+    (faster ? `The ${faster} should aggregate.` : "Either may aggregate.");
 }
 
 // ---- what happens when --------------------------------------------------------------------------
