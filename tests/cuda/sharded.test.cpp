@@ -199,6 +199,8 @@ void in_two_and_three_parts(const std::vector<Policy>& choices, const Verifier& 
     CHECK(seen.statuses[s] > 0);
 }
 
+}  // namespace
+
 // The mixture of q and p with weight p(v), or with p(w) where that is more than q(v): it asks for
 // logits of tokens that are neither drafted nor drawn.
 struct asks_for_logits {
@@ -211,6 +213,8 @@ struct asks_for_logits {
     return [weight](auto x) { return fma(weight, x.q - x.p, x.p); };
   }
 };
+
+namespace {
 
 const std::vector<lossless> exact(1);
 [[maybe_unused]] const std::vector<token_v3> lossy_choices{{0.3}, {0.8}};

@@ -35,6 +35,7 @@ if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another n
 endif()
 specagg_tier(slow)
 specagg_nvcc_understands(tests/cuda/ragged.test.cpp -DEVERY_KERNEL)
+specagg_nvcc_understands(tests/cuda/sharded.test.cpp)  # as the kit has it
 specagg_nvcc_understands(tests/cuda/sharded.test.cpp -DEVERY_KERNEL)
 specagg_nvcc_understands(tests/cuda/tree.test.cpp -DEVERY_KERNEL)
 if(SPECAGG_nvcc)
