@@ -35,7 +35,7 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 	@if [ -x "$$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then $(MAKE) --no-print-directory gpu-kit; \
 	 else echo "SKIPPED: gpu-kit: there is no nvcc"; fi
 
-gpu-kit:  ## build/gpu-kit.tar.xz: what scripts/gpu-check runs on a GPU, compiled without one
+gpu-kit:  ## build/gpu-kit.tar.xz: what scripts/gpu-check runs on a GPU, compiled without one (7 minutes on two cores)
 	@scripts/gpu-check --kit build/gpu-kit.tar.xz
 	@scripts/gpu-check --dry build/gpu-kit.tar.xz
 
