@@ -4,7 +4,7 @@
 
 usage: torch_trees.py
 
-The children of a node are the draft's likeliest tokens. From the root downwards: softmax of the node's row, each child
+The children of a node are the draft's most likely tokens. From the root downwards: softmax of the node's row, each child
 in turn accepted with its probability, a rejected child's probability set to 0 and the row normalised again; where no
 child is accepted the next token is drawn from what is left (Li et al. 2024, EAGLE, Algorithm 1, with q = 1). Rows are
 those of bench-trees: 128,256 logits, 6 u for the target and 2 u more for the draft. Before it is timed, the frequency

@@ -81,9 +81,9 @@ typedef struct specagg_policy {
   double parameters[4];
 } specagg_policy;
 
-/* How rows of logits are sampled: temperature (0: the likeliest token), then top-k (0, or at least
- * V: off), top-p (1: off), min-p (0: off). Here zero is no default: where no sampling is given,
- * temperature is 1, without filters. */
+/* How rows of logits are sampled: temperature (0: the most likely token), then top-k (0, or at
+ * least V: off), top-p (1: off), min-p (0: off). Here zero is no default: where no sampling is
+ * given, temperature is 1, without filters. */
 typedef struct specagg_sampling {
   double temperature;
   uint32_t top_k;

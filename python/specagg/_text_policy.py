@@ -46,8 +46,8 @@ def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
 
 
 def entropy_window(threshold: float = 0.3, window: int = 6) -> TextPolicy:
-    """The draft's tokens stand where H(p) / ln V is at least `threshold`; after one that is not p's likeliest, the next
-    `window` tokens have the law p. The state is how many of these are left.
+    """The draft's tokens stand where H(p) / ln V is at least `threshold`; after one that is not p's most likely,
+    the next `window` tokens have the law p. The state is how many of these are left.
 
     TypeError, ValueError: a threshold that is not finite, a window that is negative or not finite."""
     made = _number(threshold, "threshold"), _at_least_0(window, "window")

@@ -162,7 +162,7 @@ def fuzzy(q, p, alpha=0.0):
 
 @traced
 def margin(q, p, alpha=0.0):
-    """The likeliest token of p and, if it is near, the second one."""
+    """The most likely token of p and, if it is near, the second one."""
     top = max(p.confidence)
     second = max(where(p.confidence < top, p.confidence, 0))
     alone = (sum(where(p.confidence < top, 0, 1)) < 2) & (top > (1 - alpha) * top)

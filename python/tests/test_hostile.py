@@ -464,7 +464,7 @@ def test_padding_among_siblings_and_greedy_children_without_chance():
     drawn = specagg.draw(rows[:, 0])
     for tokens in (np.stack([np.full(200, -1), drawn], 1), np.stack([drawn, np.full(200, -1)], 1)):
         assert (specagg.verify_tree(tokens, np.zeros((200, 2), int), rows, rows).accepted == 1).all()
-    # at temperature 0, and with top-k 1, the second likeliest was chosen without chance, too
+    # at temperature 0, and with top-k 1, the second most likely was chosen without chance, too
     p = np.log(np.array([[0.2, 0.6, 0.2]] * 3, np.float32))
     for how in (Sampling(0.0), Sampling(top_k=1)):
         r = specagg.verify_tree(np.array([1, 2]), np.array([0, 0]), rows[0], p, sampling=how)

@@ -46,7 +46,7 @@ def test_a_bonus_from_the_target_has_its_law_and_needs_no_draft_row():
 @pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
 def test_given_ids_follow_what_is_accepted(policy, verifier):
     _, q, p = batch(B=40)
-    if verifier == "match":  # which accepts as often as the likeliest tokens are drawn
+    if verifier == "match":  # which accepts as often as the most likely tokens are drawn
         q, p = 6 * q, 6 * p
     drafts = np.stack([draw(q[:, j], step=j, seed=0, positions=0, coupled=verifier == "coupled") for j in range(3)], axis=1)
     ids = np.arange(40) - 1  # -1: none for request 0

@@ -180,7 +180,7 @@ def test_has_the_law(text, temperature):
 
 
 def test_greedy_requests_among_others():
-    """SGLang drafts their likeliest token, and gives rows of the target with top-k 1."""
+    """SGLang drafts their most likely token, and gives rows of the target with top-k 1."""
     many, B = Many(300), 300
     likeliest, drafts = many.p.argmax(-1).reshape(B, 3), many.q.argmax(-1).reshape(B, 2)
     one_hot = torch.nn.functional.one_hot(many.p.argmax(-1), V).float()

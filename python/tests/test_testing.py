@@ -106,7 +106,7 @@ class Right:
 
 
 class Lookup(Right):
-    """Drafts without a model: the likeliest token of q, a deterministic choice."""
+    """Drafts without a model: the most likely token of q, a deterministic choice."""
 
     def propose(self, text: list[int], coins: Any) -> Any:
         drafts: list[int] = []

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relaxed acceptance: the draft's tokens stand where the target finds them likely enough, as in
 // TensorRT-LLM's relaxed acceptance and, with k = 2, MARS (arXiv:2601.15498), which compares the
-// target's two largest logits. Both let the target's likeliest token follow a rejection; here it is
-// drawn from p, which is the same at temperature 0. The decision reads rows at temperature 1.
+// target's two largest logits. Both let the target's most likely token follow a rejection; here it
+// is drawn from p, which is the same at temperature 0. The decision reads rows at temperature 1.
 // pi is a token-specific cascade (policy/token_cascade.hpp) with another r.
 #pragma once
 #include <specagg/policy/policy.hpp>
@@ -34,7 +34,7 @@ struct relaxed {
   }
 };
 
-// The likeliest two tokens stand, the second if it is at most this fraction less likely.
+// The two most likely tokens stand, the second if it is at most this fraction less likely.
 constexpr relaxed margin(double alpha) { return {2, alpha}; }
 
 SPECAGG_END

@@ -142,7 +142,7 @@ struct regret_budget {
 
 // An entropy gate, and tokens of law p after what it let through. Where H(p) / ln V at temperature
 // 1 is at least `threshold`, the draft's tokens stand wherever p > 0 (the rest of q is drawn from
-// p); elsewhere pi = p. After a token there that is not the likeliest of p, the next `window`
+// p); elsewhere pi = p. After a token there that is not the most likely of p, the next `window`
 // tokens have the law p. FLy (arXiv:2511.22972) has the same gate, but takes such a token back if
 // the draft's next tokens are rejected, so its law depends on the draft's length: it is not this.
 struct entropy_window {

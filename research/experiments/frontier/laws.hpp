@@ -25,7 +25,7 @@ std::vector<knob> knobs();
 struct worth {
   double acceptance = 0;  // sum min(q, pi)
   double tv = 0, kl = 0;  // TV(pi, p), KL(pi || p)
-  double likeliest = 0;   // pi of the target's likeliest token
+  double likeliest = 0;   // pi of the target's most likely token
   double next = 0;        // pi of the token that follows
   double kept = 0;        // min(1, pi / q) of it
 };

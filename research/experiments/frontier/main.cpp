@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each policy costs at equal acceptance. Its parameter is solved for an acceptance rate on
-// rows of held-out text; then the distance of pi from p, how often pi has the target's likeliest
-// token, the text's own token and right answers, and the accepted tokens of a round of four. All
-// from whole rows; only the drafts of rounds are drawn. scripts/frontier sets the environment:
+// rows of held-out text; then the distance of pi from p, how often pi has the target's most
+// likely token, the text's own token and right answers, and the accepted tokens of a round of four.
+// All from whole rows; only the drafts of rounds are drawn. scripts/frontier sets the environment:
 // SPECAGG_SMOLLM2 is a model file, SPECAGG_TEXTS the folder that real/texts.py writes.
 #include <cstdlib>
 #include <array>
