@@ -39,15 +39,10 @@ for who in SHOWN:
         name = who.replace(", written out", "").replace("scalar expf", "plain C++ with expf")
         name = re.sub("^(vLLM V1|llama.cpp) steps", r"\g<0> in C++", name)
         add(f"| {name} | {' | '.join(step[who])} |")
-add("\nspecagg, nothing known, us:\n")
-add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
-for v, gamma, b, *times in r["grid"]:
-    if v == "128,256" and b == "1":
-        add(f"| {gamma} | {' | '.join(times)} |")
 decode = {name: cells for name, *cells in r["decode"]}
 outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
 add(f"\nOutside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as "
-    f"long as with token verification. [More tables]({plots}/tables.md): kernels, goals, the time of a text.\n")
+    f"long as with token verification. [More tables]({plots}/tables.md): other draft lengths and acceptance rates, kernels, goals, the time of a text.\n")
 write(page, "performance", text)
 text.clear()
 add("# Performance: more tables\n")
@@ -55,7 +50,13 @@ add("Of the run that [measured.md](../measured.md#the-verification-step) names."
 for note in r["notes"]:
     add(f"{note}")
 add("")
-add("![grid](grid.svg)\n")
+add("## Draft lengths and acceptance rates\n")
+add("specagg, V = 128,256, nothing known, us:\n")
+add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
+for v, gamma, b, *times in r["grid"]:
+    if v == "128,256" and b == "1":
+        add(f"| {gamma} | {' | '.join(times)} |")
+add("\n![grid](grid.svg)\n")
 add("[results.json](results.json) has V = 32,000 and 151,936, and batches of 8.\n")
 
 add("## Kernels\n")

@@ -51,19 +51,20 @@ rest("")
 add("\n### DSD, DSSD and smaller messages: tokens a second\n")
 add("[DSD and DSSD](two-sites.md#which-protocol-when) send whole rows of 16 bits. *Coupled* sends no rows; *quantised* sends 64 counts on 8 tokens, "
     "and uses block verification. "
-    "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4; *delay*: of one round, both ways.\n")
+    "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4. *Delay*: of one round, both ways.\n")
 names = {"shared noise": "coupled", "quantised, block": "quantised"}
-add("| Mbit/s | delay, ms | " + " | ".join(names.get(s, s) for s in r["splits"]) + " |\n| ---: | ---: |" + " ---: |" * len(r["splits"]))
+head = "| Mbit/s | delay, ms | " + " | ".join(names.get(s, s) for s in r["splits"]) + " |\n| ---: | ---: |" + " ---: |" * len(r["splits"])
 rate = lambda x: f"{float(x):.0f}" if float(x) >= 100 else x
 of_4 = [link for link in r["links"] if link[2] == "4"]
-for megabit, delay, _, speeds, _ in of_4:
-    add(f"| {megabit} | {delay} | " + " | ".join(rate(speed) for speed, _ in speeds) + " |")
+rows = [(delay, f"| {megabit} | {delay} | " + " | ".join(rate(speed) for speed, _ in speeds) + " |") for megabit, delay, _, speeds, _ in of_4]
+add("\n".join([head, *(row for delay, row in rows if delay == "20")]))
 bytes_of = {s: [float(link[4][i][0]) for link in of_4] for i, s in enumerate(r["splits"])}
 add("\nBytes an accepted token: " + ", ".join(f"{names.get(s, s)} {min(b):,.0f}" + (f" to {max(b):,.0f}" if f"{max(b):.0f}" != f"{min(b):.0f}" else "")
                                             for s, b in bytes_of.items()) +
     ".\n")
 rest("## DSD, DSSD and smaller messages\n")
-rest("[results.json](results.json) has gamma 2 and 8.\n")
+rest("Tokens a second with gamma 4 ([results.json](results.json) has gamma 2 and 8):\n")
+rest("\n".join([head, *(row for _, row in rows)]) + "\n")
 per_round = dict((name, float(x)) for name, x in r["tokens_a_round"])
 fast = next((link for link in of_4 if link[:2] == ["100", "20"]), of_4[-1])
 ms = {s: 1e3 * per_round[s] / float(fast[3][i][0]) for i, s in enumerate(r["splits"])}
@@ -75,6 +76,6 @@ worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == 
 rest("Measured time over the closed form of `plan/link.hpp`, median and largest: " + "; ".join(f"{names.get(s, s)} {m}, {most}" for s, m, most in r["over_closed_form"]) +
     (". The largest are without delay.\n" if worst_without_delay else ".\n"))
 rest(f"![Tokens a second against bandwidth](splits.svg)\n")
-add(f"[More tables]({plots}/tables.md): bytes, predictions, who aggregates, pictures.\n")
+add(f"[More tables]({plots}/tables.md): other delays, bytes, predictions, who aggregates, pictures.\n")
 write(page, "two-sites", text)
 tables(page, "two-sites-measured", more)

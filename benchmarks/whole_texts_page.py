@@ -44,17 +44,20 @@ doubts = [note for note in r["notes"] if "uncertain" in note]  # the others stan
 for note in doubts:
     add(f"* {note}")
 add("")
-add("| prompts | temperature | lookup, counts | with the head | least | most | head alone | tokens a call, with the head | drafted a call |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), ""]
+section, rest = add, more.append
+add("| prompts | temperature | lookup, counts | with the head | head alone | tokens a call, with the head |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: |")
+rest("| prompts, with the head | temperature | least speed-up | most | drafted a call |\n| --- | ---: | ---: | ---: | ---: |")
 for kind in KINDS:
     for temperature in ("0", "1"):
         if (kind, temperature, ALL) in rows:
             cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
-            add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
-                f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
-add("\n`--gamma auto`. *Least* and *most*: of the prompts, with the head. [More tables](whole-texts/tables.md).\n")
-more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), ""]
-section, add = add, more.append
+            add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} |")
+            rest(f"| {kind} | {temperature} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | {cell(ALL, 'drafted')} |")
+add("\n`--gamma auto`. [More tables](whole-texts/tables.md): single prompts, other drafts, calls of more tokens.\n")
+rest("")
+add = rest
 alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]
 if alone:
     add("| chats, other drafts | speed-up, temperature 0 | temperature 1 |\n| --- | ---: | ---: |")

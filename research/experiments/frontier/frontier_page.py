@@ -27,17 +27,18 @@ def digits(pair, n=3):
     return "" if pair is None else f"{round(pair[0], n) + 0.0:.{n}f}±{pair[1]:.{n}f}"  # no -0.000
 
 
-def lines(settings):
-    """Rows of the table: at each goal the policies from the nearest to p in KL on."""
+def lines(settings, without):
+    """Rows of the table: at each goal the policies from the nearest to p in KL on. without: numbers of columns."""
     for one in settings:
         cells = [f"`{one['policy']}`", digits(one["acceptance"], 2), digits(one["tv"]), digits(one["kl"]), digits(one["likeliest"]),
                  digits(one["right"]), *([digits(one["answers"])] if one["answers"] else []), digits(one["accepted"], 2)]
-        yield "| " + " | ".join(cells) + " |"
+        yield "| " + " | ".join(cell for i, cell in enumerate(cells) if i not in without) + " |"
 
 
-def table(settings, with_answers):
+def table(settings, with_answers, without=()):
     head = ["policy", "acceptance", "TV", "KL", "most likely", "right token", *(["right answer"] if with_answers else []), "accepted of 4"]
-    return "\n".join(["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *lines(settings)])
+    head = [name for i, name in enumerate(head) if i not in without]
+    return "\n".join(["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *lines(settings, without)])
 
 
 def by_kl(settings, goal):
@@ -60,20 +61,24 @@ def page(results):
     missed = sorted({s["rule"] for s in rows if s["goal"]} - {s["rule"] for s in by_kl(rows, 0.7)})
     lawless = sorted({s["rule"] for s in results["bundled"]} - {s["rule"] for s in rows})
     never = [rule for rule in ("relaxed", "margin") if rule not in {s["rule"] for s in rows}]
-    notes = [("Not at 0.7", missed), ("At none of the three", never), ("No law, where the head lacks a token", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
+    notes = [("Not at 0.7", missed), ("No parameter has 0.7", never), ("No law, where the head lacks a token", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
     return f"""# What a lossy policy costs
 
-`make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.5, 0.7 and 0.9 on
-{positions:,} positions of held-out text ({windows} windows of Debian's texts; SmolLM2, its head as draft, temperature 1). *TV*,
-*KL*: of pi from p, KL(pi || p) in nats. *Most likely*: the probability of the target's most likely token; *right token*: of the
-text's own; *right answer*: of all tokens of an answer ({questions} questions). *Accepted of 4*: expected accepted tokens of a
-round of token verification. ± is one standard error, over windows.
+`make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.7 on {positions:,} positions of
+held-out text ({windows} windows of Debian's texts; SmolLM2, its head as draft, temperature 1); `lossless` has {lossless["acceptance"][0]:.2f}.
+[All settings](frontier/all.md): rates of 0.5 and 0.9, the probability of the text's own token, and the bundled pair.
+
+* *TV*, *KL*: of pi from p, KL(pi || p) in nats.
+* *Most likely*: the probability of the target's most likely token.
+* *Right answer*: the probability of all tokens of an answer ({questions} questions).
+* *Accepted of 4*: expected accepted tokens of a round of token verification.
+* ± is one standard error, over windows.
 
 ![KL and most likely tokens against accepted tokens](frontier/frontier.svg)
 
-At acceptance 0.7, the nearest to p first ([other goals, bundled pair](frontier/all.md)):
+The nearest to p first:
 
-{table([lossless, *by_kl(rows, 0.7)], True)}
+{table([lossless, *by_kl(rows, 0.7)], True, without=(1, 5))}
 
 {" ".join(name + ": " + ", ".join(f"`{m}`" for m in rules) + "." for name, rules in notes if rules)}
 
@@ -87,7 +92,7 @@ Expected before the run (differences at 0.7, with the errors of paired windows o
 
 
 def everything(results):
-    out = ["# All settings of the frontier\n", "± is one standard error. [What the columns are](../frontier.md).\n"]
+    out = ["# All settings of the frontier\n", "± is one standard error. [What the columns are](../frontier.md); *right token*: the probability of the text's own.\n"]
     for part, name in (("smollm2", "SmolLM2 and its head"), ("bundled", "The bundled pair, draft and target")):
         rows = results[part]
         with_answers = any(s["answers"] for s in rows)
