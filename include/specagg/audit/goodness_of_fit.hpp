@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A planned test of counts against a law. The caller chooses the rate of false alarms, and the
 // result states how small a bias the test detects. Both are bounds for every law and every number
-// of observations. docs/audit.md proves them. For tests and analysis: uses the C library's
+// of observations. docs/mathematics.md proves them. For tests and analysis: uses the C library's
 // mathematics.
 #pragma once
 #include <algorithm>
@@ -79,7 +79,7 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
   result.passed = result.p_value > false_alarm;
   const double threshold =
       result.expected_distance + detail::deviation(n, v, std::log(2 / false_alarm));
-  // falls to the distance d of docs/audit.md; every value on the way is one
+  // falls to the distance d of docs/mathematics.md; every value on the way is one
   for (int i = 0; i < 60; ++i)
     result.detectable = threshold + detail::deviation(n, v + result.detectable, std::log(1000));
   const double gap = result.detectable - result.expected_distance;
