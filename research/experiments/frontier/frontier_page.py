@@ -61,6 +61,7 @@ def page(results):
     missed = sorted({s["rule"] for s in rows if s["goal"]} - {s["rule"] for s in by_kl(rows, 0.7)})
     lawless = sorted({s["rule"] for s in results["bundled"]} - {s["rule"] for s in rows})
     never = [rule for rule in ("relaxed", "margin") if rule not in {s["rule"] for s in rows}]
+    verdicts = [verdict(*numbers) for _, *numbers in results["expected"]]
     notes = [("Not at 0.7", missed), ("No parameter has 0.7", never), ("No law, where the head lacks a token", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
     return f"""# What a lossy policy costs
 
@@ -83,11 +84,8 @@ The nearest to p first:
 {" ".join(name + ": " + ", ".join(f"`{m}`" for m in rules) + "." for name, rules in notes if rules)}
 
 TV is also the largest bias of a mean of one token's function with values in [0, 1], and KL the mean of log pi - log p, if a
-rollout records [p's log-probability instead of pi's](engine.md#rollouts).
-
-Expected before the run (differences at 0.7, with the errors of paired windows or questions):
-
-{expected(results)}
+rollout records [p's log-probability instead of pi's](engine.md#rollouts). Statements that were
+[expected before the run](frontier/all.md#expected-before-the-run): {", ".join(f"{verdicts.count(v)} {v}" for v in ("yes", "no", "undecided"))}.
 """
 
 
@@ -99,6 +97,8 @@ def everything(results):
         out.append(f"## {name}\n")
         out.append(table([*(s for s in rows if s["goal"] is None), *(s for g in (0.5, 0.7, 0.9) for s in by_kl(rows, g))],
                          with_answers) + "\n")
+    out.append("## Expected before the run\n")
+    out.append(f"Differences at acceptance 0.7 (SmolLM2 and its head), with the errors of paired windows or questions:\n\n{expected(results)}\n")
     return "\n".join(out)
 
 
