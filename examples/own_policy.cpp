@@ -14,7 +14,7 @@ struct distant {
   double alpha = 0;
 
   template <class Rows>
-  SPECAGG_FUNCTION auto bind(const Rows& rows) const {  // SPECAGG_FUNCTION: on the GPU, too
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {  // SPECAGG_FUNCTION: also on the GPU
     const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
     return specagg::target_if(tv > alpha);
   }
