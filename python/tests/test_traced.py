@@ -613,7 +613,7 @@ def test_an_audit_sees_a_wrong_verifier(wrong, monkeypatch):
 
 
 def test_the_curve_of_the_documentation():
-    """docs/write-your-own-policy.md has these numbers of `distant`."""
+    """examples/own_policy.cpp prints these numbers of `distant`."""
     q, p = eighths()[:, None], eighths()[None, :]
     curve = distant.curve("alpha", [0, 0.3, 0.5, 0.7, 1], q, p)
     assert (curve.values == [0, 0.3, 0.5, 0.7, 1]).all()
