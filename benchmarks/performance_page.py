@@ -32,7 +32,7 @@ add("### The step\n")
 add(f"![microseconds of one step, by program]({plots}/step.svg)\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
 SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
-         "Hugging Face steps in torch, written out, 1 thread", "scalar expf, known", "vLLM V1 steps, known", "scalar expf, written out",
+         "Hugging Face steps in torch, written out, 1 thread", "vLLM V1 steps, known", "scalar expf, written out",
          "llama.cpp steps")
 for who in SHOWN:
     if who in step:
