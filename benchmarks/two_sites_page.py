@@ -61,13 +61,13 @@ rate = lambda x: f"{float(x):.0f}" if float(x) >= 100 else x
 of_4 = [link for link in r["links"] if link[2] == "4"]
 rows = [(delay, f"| {megabit} | {delay} | " + " | ".join(rate(speed) for speed, _ in speeds) + " |") for megabit, delay, _, speeds, _ in of_4]
 add("\n".join([head, *(row for delay, row in rows if delay == "20")]))
-bytes_of = {s: [float(link[4][i][0]) for link in of_4] for i, s in enumerate(r["splits"])}
-add("\nBytes an accepted token: " + ", ".join(f"{names.get(s, s)} {min(b):,.0f}" + (f" to {max(b):,.0f}" if f"{max(b):.0f}" != f"{min(b):.0f}" else "")
-                                            for s, b in bytes_of.items()) +
-    ".\n")
 rest("## DSD, DSSD and smaller messages\n")
 rest("Tokens a second with gamma 4 ([results.json](results.json) has gamma 2 and 8):\n")
 rest("\n".join([head, *(row for _, row in rows)]) + "\n")
+bytes_of = {s: [float(link[4][i][0]) for link in of_4] for i, s in enumerate(r["splits"])}
+rest("Bytes an accepted token: " + ", ".join(f"{names.get(s, s)} {min(b):,.0f}" + (f" to {max(b):,.0f}" if f"{max(b):.0f}" != f"{min(b):.0f}" else "")
+                                            for s, b in bytes_of.items()) +
+    ".\n")
 per_round = dict((name, float(x)) for name, x in r["tokens_a_round"])
 fast = next((link for link in of_4 if link[:2] == ["100", "20"]), of_4[-1])
 ms = {s: 1e3 * per_round[s] / float(fast[3][i][0]) for i, s in enumerate(r["splits"])}
