@@ -38,13 +38,12 @@ def gain(temperature):
 
 
 add(f"* [Prompt lookup, counts and the draft head](drafters.md) together: {gain('0')} at temperature 0, {gain('1')} at temperature 1.")
-add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. {loops or 'None'} of the "
-    f"{texts} texts ends in a loop.")
+add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own.")
 doubts = [note for note in r["notes"] if "uncertain" in note]  # the others stand beside the other tables
 for note in doubts:
     add(f"* {note}")
 add("")
-more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), ""]
+more = ["# Whole texts: more tables\n", "Of the runs that [measured.md](../measured.md#whole-texts) names.\n", *(f"* {note}" for note in r["notes"] if note not in doubts), f"* {loops or 'None'} of the {texts} texts ends in a loop.\n"]
 section, rest = add, more.append
 add("| prompts | temperature | lookup, counts | with the head | head alone | tokens a call, with the head |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: |")

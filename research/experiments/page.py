@@ -232,7 +232,6 @@ add(f"Of {sum(c['id'] in judged for c in own)} [statements of this library]({pag
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
 add(f"`make experiments` (seed {results['seed']}) takes 40 minutes (`QUICK=1`: 3), and `MODELS=real`, for the models that read, 90. "
-    f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
-    "threshold and exact measure. [Which policy for which purpose]"
+    f"It writes CSV files into `{out}`; `research/experiments/claims.json` has each claim's part, threshold and exact measure. [Which policy for which purpose]"
     f"({page.stem}/claims.md#which-policy-for-which-purpose), [speed-ups and predictions]({page.stem}/claims.md#speed-ups-compared-with-their-predictions).")
 write(page, text)
