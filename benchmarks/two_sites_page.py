@@ -19,7 +19,7 @@ add("## Two sites\n")
 add(f"`make two-sites DOCS=1` on {r['date']}: {r['cpu']}, {r['cores']} cores, all processes on this machine. A TCP proxy between device and "
     "server delays every byte and limits the rate. Bundled models, temperature 1.\n")
 add("### DRAGON: ms a token against the added round trip\n")
-add("Device: `draft.gguf` with passages of Shakespeare; cloud: `target.gguf` with passages of the Bible; rows of 64 tokens. The device aggregates. "
+add("Device: `draft.gguf` with passages of Shakespeare; cloud: `target.gguf` with passages of the Bible. Rows have 64 tokens. The device aggregates. "
     "*Synchronous*: look-ahead 1; the others 16.\n")
 trips = ["| added, ms | synchronous | independent drafts | saves | coupled | saves |\n| ---: | ---: | ---: | ---: | ---: | ---: |"]
 for trip, ways, by_coupling, by_independent in r["dragon"]:

@@ -63,7 +63,7 @@ def page(results):
     never = [rule for rule in ("relaxed", "margin") if rule not in {s["rule"] for s in rows}]
     tv = [s["tv"][0] for s in by_kl(rows, 0.7)]
     verdicts = [verdict(*numbers) for _, *numbers in results["expected"]]
-    notes = [("Not at 0.7", missed), ("No parameter has 0.7", never), ("No law, where the head lacks a token", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
+    notes = [("Not at 0.7", missed), ("No parameter has 0.7", never), ("No law, because the head lacks tokens", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"])]
     return f"""# What a lossy policy costs
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.7 on {positions:,} positions of
