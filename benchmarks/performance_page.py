@@ -31,7 +31,7 @@ add("* **We wrote the compared programs** from those systems' published steps (`
 add("### The step\n")
 add(f"![microseconds of one step, by program]({plots}/step.svg)\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
-SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
+SHOWN = ("specagg, known", "specagg", "specagg, bf16", "specagg, block", "specagg, top-p 0.9", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
          "Hugging Face steps in torch, written out, 1 thread", "vLLM V1 steps, known", "scalar expf, written out",
          "llama.cpp steps")
 for who in SHOWN:

@@ -148,6 +148,48 @@ class ours_from_probabilities {
   std::vector<double> scratch_;
 };
 
+// specagg by an engine's calls, rows_of_logits with filters or verify_block: drafts are drawn from
+// the filtered rows.
+class ours_by_calls {
+ public:
+  ours_by_calls(const requests& r, const sampling& how, bool block)
+      : all_(r),
+        how_(how),
+        block_(block),
+        out_(r.gamma + 1),
+        scratch_(verify_scratch(r.vocabulary, r.gamma)) {
+    for (std::uint64_t d = 0; d < requests::drafts; ++d)
+      for (std::size_t i = 0; i < r.count; ++i) {
+        random_streams chooser(d, i);
+        for (std::size_t j = 0; j < r.gamma; ++j) {
+          const auto row = processed_row<float>(r.draft_logits(i, j), how).normalise();
+          tokens_.push_back(draw_draft(row, 0, j, chooser, scratch_));
+        }
+      }
+  }
+  step operator()(std::size_t r, std::span<const token_id>, std::uint64_t seed) {
+    const std::size_t n = all_.vocabulary, g = all_.gamma;
+    random_streams chooser(seed, r);
+    const auto rows = [&](const std::vector<float>& logits, std::size_t count) {
+      return rows_of_logits(std::span(logits).subspan(r * count * n, count * n), n, how_);
+    };
+    const draft drafted{.tokens = std::span(tokens_).subspan((seed * all_.count + r) * g, g)};
+    const auto q = rows(all_.q, g), p = rows(all_.p, g + 1);
+    const auto v = block_ ? verify_block(drafted, q, p, lossless{}, chooser, out_, scratch_)
+                          : verify_token(drafted, q, p, lossless{}, chooser, out_, scratch_);
+    if (v.why != status::ok) std::abort();
+    return {v.accepted, out_[v.accepted].token};
+  }
+
+ private:
+  const requests& all_;
+  sampling how_;
+  bool block_;
+  std::vector<token_id> tokens_;
+  std::vector<emission> out_;
+  std::vector<double> scratch_;
+};
+
 // Times steps of s.batch requests; `make(rows)` makes the verifier.
 template <class Make>
 void time_steps(benchmark::State& state, const setting& s, Make make) {
@@ -190,6 +232,7 @@ void check_all() {
   for (const double acceptance : {0., 0.8, 1.}) {
     const requests r(2, 4, 32000, acceptance);
     check("specagg, normalisers known", r, ours<float>(r, true), true);
+    check("specagg by an engine's calls", r, ours_by_calls(r, {}, false), true);
     check("specagg from probabilities", r, ours_from_probabilities(r), true);
     check("scalar expf", r, written_out<scalar_softmax>(r, false), true);
     check("Eigen", r, written_out<eigen_softmax>(r, false), true);
@@ -267,6 +310,11 @@ int main(int count, char** arguments) {
     if (s.batch != 1 || changes > 1) continue;
     add("specagg, bf16", s, [](const requests& r) { return ours<bf16>(r, false); });
     add("specagg, bf16, known", s, [](const requests& r) { return ours<bf16>(r, true); });
+    if (!s.cold) {
+      add("specagg, block", s, [](const requests& r) { return ours_by_calls(r, {}, true); });
+      add("specagg, top-p 0.9", s,
+          [](const requests& r) { return ours_by_calls(r, {.top_p = 0.9}, false); });
+    }
     add("specagg, from probabilities", s,
         [](const requests& r) { return ours_from_probabilities(r); });
     add("scalar expf, written out", s,
