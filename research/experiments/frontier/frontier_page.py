@@ -83,6 +83,8 @@ The nearest to p first:
 {table([lossless, *by_kl(rows, 0.7)], True, without=(1, 2, 5))}
 
 {" ".join(name + ": " + ", ".join(f"`{m}`" for m in rules) + "." for name, rules in notes if rules)}
+Gemma 3 is not here: it runs in llama.cpp alone, which this command does not build. Its cascades are in
+[experiments.md](experiments.md).
 
 If a rollout records [p's log-probability instead of pi's](engine.md#rollouts), KL is the mean of log pi - log p, and TV the
 largest bias of a mean of one token's function with values in [0, 1]. Statements that were
