@@ -62,6 +62,7 @@ MISTAKES = [
     ("docs/cost-models.md", "on\\s+the\\s+uplink", "on the downlink", "no test is called"),
     ("docs/c.md", "The caller gives it all", "The caller gives it all" + "\nand all" * 15000, None),
     ("README.md", None, None, "words, and may have 30,000"),
+    ("docs/decoders.md", "`measured_calls`", "`measured_cells`", "names measured_cells, which no source has"),
     ("docs/server.md", "The server decodes", "The server beside it decodes", "says \"beside\": write compared with or next to"),
     ("docs/trees.md", "may depend on tokens", "may depend .5 on tokens", "says \".5\": write 0."),
     ("docs/mathematics.md", "`rollback_refused`", "`rollback`", "has no status rollback_refused"),
