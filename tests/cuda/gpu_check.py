@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu-check with a compiler, a GPU and tools that are stubs: it makes a kit, goes dry, runs every stage, and fails
 where a program does not compile, is missing, lacks a test, fails, takes too long, or sees no device."""
-import os, pathlib, subprocess, sys, tarfile, tempfile
+import functools, os, pathlib, subprocess, sys, tarfile, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NVCC = r"""#!/bin/bash
+[ "$1" = --version ] && { echo "Build stub"; exit 0; }
 case "$*" in *"$BROKEN"*) [ -n "$BROKEN" ] && { echo "error: broken"; exit 1; };; esac
 while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done
 cp "$(dirname "$0")/program" "$out"
@@ -36,11 +37,11 @@ with tempfile.TemporaryDirectory() as folder:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
 
-    def expect(what, status, text, *arguments, **environment):
+    def expect(what, status, text, *arguments, script="gpu-check", **environment):
         """The exit status and what the command prints, or writes into the report."""
         global wrong
         report.unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, ROOT / "scripts/gpu-check", *arguments], capture_output=True, text=True, env={
+        done = subprocess.run([sys.executable, ROOT / "scripts" / script, *arguments], capture_output=True, text=True, env={
             **os.environ, "PATH": f"{tools}:/usr/bin:/bin", "NVCC": str(tools / "nvcc"),
             "PYTHONPATH": str(folder / "python"), **environment})
         printed = done.stdout + done.stderr + (report.read_text() if report.exists() else "")
@@ -48,6 +49,11 @@ with tempfile.TemporaryDirectory() as folder:
             wrong += 1
             print(f"{what}: status {done.returncode}, expected {status} and {text!r}\n{printed}")
 
+    kernels = functools.partial(expect, script="cuda-kernels")
+    kernels("the wrong words", 2, "usage: cuda-kernels [--check KERNEL]", "--check")
+    kernels("there is no nvcc", 2, "none: No such file", "--check", "0", NVCC=str(folder / "none"))
+    kernels("no such kernel", 1, "docs/cuda-kernels.txt not all of them, or no 99", "--check", "99")
+    kernels("an nvcc that the table is not of", 2, "the compiler is Build stub", "--check", "0")
     run = ("--run", "1", kit, report)
     expect("there is no nvcc", 2, "none: No such file", "--kit", kit, NVCC=str(folder / "none"))
     expect("a program does not compile", 1, "test-tree does not compile:\nerror: broken", "--kit", kit, BROKEN="tree.test")

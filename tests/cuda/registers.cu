@@ -1,30 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel each time, which KERNEL says. docs/cuda-kernels.txt has what ptxas says of it.
+// One kernel each time, which KERNEL says. scripts/cuda-kernels writes what ptxas says of it into
+// docs/cuda-kernels.txt.
 #include <specagg/backend/cuda/ragged.hpp>
 #include <specagg/backend/cuda/sharded.hpp>
+#include <specagg/backend/cuda/tree.hpp>
 #include <specagg/policy/lossless.hpp>
+#include <specagg/policy/lossy.hpp>
+#include <specagg/policy/token_cascade.hpp>
 
-using specagg::bf16;
+using namespace specagg;
 using namespace specagg::cuda;
 using namespace specagg::cuda::detail;
-
-#define VERIFY(whole, batch, outcome)                                                         \
-  template __global__ void specagg::cuda::detail::verify_requests<                            \
-      whole, batch, same_for_all<specagg::lossless>, specagg::token_verifier, outcome>(       \
-      rows_of_drafts<batch, whole>, same_for_all<specagg::lossless>, specagg::token_verifier, \
-      block_sum<float>*, outcome);
+using b16 = batch<bf16>;
 using ragged_logits = ragged<bf16, bf16>;
+using filtered_logits = filtered<bf16, bf16>;
+template <class Batch, bool Whole>
+using rows_in = rows_of_drafts<Batch, Whole>;
+
+#define SUM(...) \
+  template __global__ void specagg::cuda::detail::sum_rows(__VA_ARGS__, bool, block_sum<float>*);
+#define FILTER(...) \
+  template __global__ void specagg::cuda::detail::filter_rows(__VA_ARGS__, bool, block_sum<float>*);
+#define VERIFY(whole, batch, outcome, policy, verifier)                                          \
+  template __global__ void                                                                       \
+  specagg::cuda::detail::verify_requests<whole, batch, same_for_all<policy>, verifier, outcome>( \
+      rows_of_drafts<batch, whole>, same_for_all<policy>, verifier, block_sum<float>*, outcome);
+#define TREES(whole, policy, verifier)                                                       \
+  template __global__ void                                                                   \
+  specagg::cuda::detail::verify_trees<whole, bf16, same_for_all<policy>, verifier>(          \
+      rows_of_trees<bf16, whole>, same_for_all<policy>, verifier, block_sum<float>*, float*, \
+      tree_outcome);
 
 #if KERNEL == 0
-VERIFY(true, batch<bf16>, outcome)
+SUM(rows_in<b16, true>)
 #elif KERNEL == 1
-VERIFY(true, batch<float>, outcome)
+SUM(rows_in<b16, false>)
 #elif KERNEL == 2
-VERIFY(true, ragged_logits, ragged_outcome)
+FILTER(rows_in<filtered_logits, false>)
 #elif KERNEL == 3
-VERIFY(false, batch<bf16>, outcome)
+VERIFY(true, b16, outcome, lossless, token_verifier)
 #elif KERNEL == 4
-VERIFY(true, shard<bf16>, outcome)
+VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 5
-VERIFY(false, shard<bf16>, outcome)
+VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
+#elif KERNEL == 6
+VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
+#elif KERNEL == 7
+VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
+#elif KERNEL == 8
+VERIFY(true, b16, outcome, lossless, block_verifier)
+#elif KERNEL == 9
+VERIFY(true, b16, outcome, lossless, match_verifier)
+#elif KERNEL == 10
+VERIFY(true, b16, outcome, token_v3, token_verifier)
+#elif KERNEL == 11
+VERIFY(true, b16, outcome, lossy, token_verifier)
+#elif KERNEL == 12
+TREES(true, lossless, traversal)
 #endif

@@ -53,6 +53,10 @@ if(SPECAGG_nvcc)
       DEPENDS ${source} DEPFILE ${tree}/${output}.d COMMENT "nvcc: ${output}" VERBATIM)
     set_property(GLOBAL APPEND PROPERTY specagg_treeslow ${tree}/${output})
   endfunction()
+  add_test(NAME "cuda: nvcc gives a kernel the registers that docs/cuda-kernels.txt says"
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/cuda-kernels --check 0)
+  set_tests_properties("cuda: nvcc gives a kernel the registers that docs/cuda-kernels.txt says" PROPERTIES
+    ENVIRONMENT "NVCC=${SPECAGG_nvcc}" SKIP_REGULAR_EXPRESSION "it cannot be compared")
   file(MAKE_DIRECTORY ${tree}/cuda)
   specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c -DEVERY_KERNEL)
   foreach(arch IN ITEMS 80 90)
