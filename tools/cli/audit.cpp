@@ -139,7 +139,7 @@ bool audit(const audit_options& o) {
   const numbers law = read_law(o.law), counts = read_counts(law.size());
   const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
   const fit f = goodness_of_fit(counts, law, o.alpha);
-  // How unlikely each count is for a right sampler. A token of probability 0 that was seen comes
+  // How unlikely each count is for a correct sampler. A token of probability 0 that was seen comes
   // first.
   numbers tail(law.size());
   for (std::size_t v = 0; v < law.size(); ++v)

@@ -195,7 +195,7 @@ void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
             "JSON file: a list of probabilities, or an object with one under \"law\", or with "
             "\"logits\" and how they are sampled (below)")
       ->required();
-  cli::value(a, "--alpha", o.alpha, "How often a right sampler is called wrong, at most",
+  cli::value(a, "--alpha", o.alpha, "How often a correct sampler is called wrong, at most",
              CLI::Range(1e-12, 0.5));
   a->add_flag("--json", o.json, "One JSON object instead of text");
   a->footer(

@@ -321,7 +321,7 @@ function run_audit() {
     const found = ask({ask: "audit", law, tokens});
     $("audit-result").className = found.fits ? "good" : "bad";
     $("audit-result").textContent = `${found.fits ? "Fits" : "Does not fit"} pi of ${label(state.a)}: ${found.samples} tokens, ` +
-      `distance ${number(found.distance)} (a right sampler: ${number(found.expected_distance)}), p-value ${
+      `distance ${number(found.distance)} (a correct sampler: ${number(found.expected_distance)}), p-value ${
         found.p_value.toPrecision(3)}. ` + (found.detectable_tv === null ? "Too few tokens to find any bias surely."
         : `A bias of ${number(found.detectable_tv)} or more would be found.`);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much further from the law than a right sampler's are the frequencies of a biased one? For
+// How much further from the law than a correct sampler's are the frequencies of a biased one? For
 // tests and analysis: uses the C library's mathematics.
 #pragma once
 #include <algorithm>
@@ -93,9 +93,9 @@ inline double largest_fall(const mean_excess& u, double lambda, double mu) {
 }  // namespace detail
 
 // A total variation such that every sampler at least so far from the law has an expected distance
-// (fit::distance, of n observations) that is larger than a right sampler's by at least `gap`. With
-// x the sampler's probabilities and p the law's, the difference is sum_i u_i(x_i) - u_i(p_i) >=
-// lambda TV(x, p) - sum_i largest_fall(u_i, lambda, mu) for every lambda and mu, because sum_i (x_i
+// (fit::distance, of n observations) that is larger than a correct sampler's by at least `gap`.
+// With x the sampler's probabilities and p the law's, the difference is sum_i u_i(x_i) - u_i(p_i)
+// >= lambda TV(x, p) - sum_i largest_fall(u_i, lambda, mu) for every lambda and mu, as sum_i (x_i
 // - p_i) = 0 and sum_i |x_i - p_i| / 2 = TV. mu is the mean slope, lambda the best of 40; lambda 1
 // and mu 1/2 are Jensen's bound, gap + expected_distance.
 [[nodiscard]] inline double distance_with_gap(std::span<const double> law, double n, double gap) {

@@ -15,14 +15,14 @@
 
 SPECAGG_BEGIN
 
-// How often a right sampler fails an audit, unless the caller chooses.
+// How often a correct sampler fails an audit, unless the caller chooses.
 inline constexpr double usual_false_alarm = 1e-6;
 
 // What a test found.
 struct [[nodiscard]] fit {
   double distance = 0;           // total variation between the observed frequencies and the law
-  double expected_distance = 0;  // of a right sampler
-  double p_value = 1;            // for a right sampler P(p_value <= a) <= a, for every a
+  double expected_distance = 0;  // of a correct sampler
+  double p_value = 1;            // for a correct sampler P(p_value <= a) <= a, for every a
   bool passed = true;            // p_value > false_alarm
   // A sampler whose law is at least this far from the law (total variation) fails with probability
   // at least 0.999, with any law. Infinite without observations; above 1 the test promises

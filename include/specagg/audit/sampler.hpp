@@ -13,7 +13,7 @@ SPECAGG_BEGIN
 // `length` tokens of a text; all requests have the same context. joint(tokens) is the probability
 // that the text should have (the product of the law's conditional probabilities). All
 // vocabulary^length texts are listed, so keep both numbers small. `passed` of the result is false
-// for a biased sampler; for a right sampler it is false with probability at most false_alarm.
+// for a biased sampler; for a correct sampler it is false with probability at most false_alarm.
 // `detectable` says how small a bias the test would have detected (docs/audit.md has both
 // theorems). With length 1 no token is a bonus: a bonus of a wrong law needs a length of 2.
 template <class Sampler, class Joint>
