@@ -509,6 +509,20 @@ def test_the_program_of_the_page(monkeypatch):
     b = Batch(bonus=True, seed=9)
     out = names["step_of_mine"](torch.from_numpy(b.ids), b.p, b.q, *numbers)
     np.testing.assert_array_equal(out.tokens.numpy()[:, : GAMMA + 1], b.here(b.q, "ensemble:lambda=0.1", requests=None).tokens)
+    # Every text has the ids 0 to 19 twice, some of 20 to 29 once, and its drafted tokens.
+    b = Batch(bonus=True, seed=9)
+    how = dict(repetition=1.3, presence=0.25, frequency=0.5)
+    texts = [[*range(20), *range(20), *range(20, 20 + i)] for i in range(b.B)]
+    before = [texts[i] + b.ids[first : first + j].tolist() for i, first in enumerate(b.offsets[:-1]) for j in range(b.counts[i] + 1)]
+    counted = [(row, id, text.count(id)) for row, text in enumerate(before) for id in set(text) if 0 <= id]
+    rows, ids, counts = (torch.tensor(x) for x in zip(*counted))
+    due = b.here(b.q, "ensemble:lambda=0.1", requests=None, penalties=specagg.Penalties(texts, **how))
+    assert (due.tokens != b.here(b.q, "ensemble:lambda=0.1", requests=None).tokens).any()
+    for logits in b.q, b.p:
+        names["penalise"](logits, rows, ids, counts, **how)
+    out = names["step_of_mine"](torch.from_numpy(b.ids), b.p, b.q, *numbers)
+    np.testing.assert_array_equal(out.tokens.numpy()[:, : GAMMA + 1], due.tokens)
+    np.testing.assert_array_equal(out.log_pi.numpy()[:, : GAMMA + 1], due.log_pi.astype(np.float32))
 
 
 @pytest.mark.parametrize("arch", [also("sm_80"), also("sm_90")])
