@@ -59,7 +59,7 @@ def laws(name, block):
 
 
 def edges(name, block):
-    B = 100
+    B = 50
     u = coins(np.arange(B), np.zeros(B))
     p = np.tile([0.2, 0.3, 0.5], (B, GAMMA + 1, 1))
     drafts = np.zeros((B, GAMMA), np.int64)

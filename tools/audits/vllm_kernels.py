@@ -64,8 +64,8 @@ def laws():
 
 
 def edges():
-    """Calls of one round of 100 requests."""
-    B = 100
+    """Calls of one round of 50 requests."""
+    B = 50
     seeds, at = np.arange(B, dtype=np.uint64), np.zeros(B, np.int64)
     row = np.array([0.2, 0.3, 0.5])
     q_rows, p_rows = np.tile([0.0, 0.5, 0.5], (B, GAMMA, 1)), np.tile(row, (B, GAMMA + 1, 1))

