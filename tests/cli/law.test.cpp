@@ -358,6 +358,73 @@ TEST_CASE("no probability is printed above 1, however many were added up") {
     for (const json& x : o["law"]) CHECK((double(x) <= 1 && double(x) >= 0));
   }
 }
+namespace {
+
+// A file that is removed again.
+struct temporary_rows {
+  std::string path;
+  temporary_rows(const char* name, const std::string& text)
+      : path(std::filesystem::temp_directory_path() /
+             ("specagg-" + std::to_string(getpid()) + name)) {
+    std::ofstream(path) << text;
+  }
+  ~temporary_rows() { std::filesystem::remove(path); }
+};
+
+}  // namespace
+
+TEST_CASE("law of a policy with state: of all texts, with state, by each verifier") {
+  const temporary_rows q(".q", "0.1,0.8,0.1\n\n0.1 0.8 0.1\n"), p(".p", "0.5,0.3,0.2\n.5,.3,.2");
+  const std::string rows = " --q @" + q.path + " --p @" + p.path;
+  // Token 0 costs nothing, token 1 ln(5/3) = 0.511, and token 2 is never paid.
+  const std::vector<double> first{0.15, 0.83, 0.02}, spent{0.55, 0.27, 0.18};
+  std::vector<double> budget, phase;
+  double distance = 0;
+  for (std::size_t y = 0; y < 3; ++y)
+    for (std::size_t z = 0; z < 3; ++z) {
+      const std::vector<double> at_p{0.5, 0.3, 0.2}, mixed{0.3, 0.55, 0.15};
+      budget.push_back(first[y] * (y == 1 ? spent : first)[z]);
+      phase.push_back(at_p[y] * (y == 0 ? mixed : at_p)[z]);  // 0.5 q + 0.5 p after token 0
+      distance += std::max(0., budget.back() - at_p[y] * at_p[z]);
+    }
+  for (const char* verify : {"token", "block", "match", "coupled"}) {
+    const auto law = [&](const std::string& policy) {
+      const cli::ran r = cli::run("law --json --policy " + policy + rows + " --verify " + verify);
+      REQUIRE(r.status == 0);
+      return json::parse(r.out);
+    };
+    const json b = law("regret-budget:budget=0.6,limit=0.55");
+    CHECK(worst(b["pi"], budget) < 1e-15);
+    CHECK(std::fabs(double(b["distance_to_target"]) - distance) < 1e-15);
+    CHECK(b["tokens"] == 2);
+    const json f = law("phase:inside=power:lambda=0.5/rho=1,open=0/7,close=1");
+    CHECK(worst(f["pi"], phase) < 1e-15);
+    if (verify == std::string("coupled")) {
+      CHECK(b["law"].is_null());
+      continue;
+    }
+    CHECK(worst(b["law"], budget) < 1e-12);
+    CHECK(worst(f["law"], phase) < 1e-12);
+  }
+  const cli::ran table = cli::run("law --policy entropy-window:threshold=0.9,window=1" + rows);
+  CHECK(table.status == 0);
+  for (const char* text : {"text ", " 1 1 ", "0.400000000", "TV(pi, p) ", "worst error"})
+    CHECK(table.out.find(text) != std::string::npos);
+
+  const temporary_rows one(".one", "0.5,0.5\n"), short_row(".short", "0.5,0.5\n1\n");
+  const std::string policy = "law --policy regret-budget:budget=1", twice = " --p @" + one.path;
+  cli::refuses(policy + " --tree 2" + rows, {"--tree", "no effect"});
+  cli::refuses(policy + " --q @" + q.path + twice, {"2 and 1 rows"});
+  cli::refuses(policy + " --q @" + short_row.path + " --p @" + short_row.path,
+               {"vocabulary_mismatch", "2", "1"});
+  cli::refuses(policy + " --grid", {"--grid", "no effect"});
+  cli::refuses("generate --policy regret-budget", {"regret-budget", "has state"});
+  cli::refuses(policy + ",limit=-1" + rows, {"limit", "-1"});
+  cli::refuses(policy + ",window=1" + rows, {"window", "budget", "limit=none"});
+  cli::refuses("law --policy phase:open=1/x,close=2" + rows, {"open", "1/x"});
+  cli::refuses("law --policy phase:open=1" + rows, {"close", "token ids"});
+  cli::refuses("law --policy phase:inside=magic,open=1,close=2" + rows, {"magic"});
+}
 TEST_CASE("law refuses what it cannot use in one line, with status 2") {
   cli::refuses("law", {"--q", "missing"});
   cli::refuses("law --q 0.5,0.5", {"--p", "missing"});

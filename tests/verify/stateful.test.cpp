@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/text_law.hpp>
 #include <specagg/policy/combine.hpp>
 
 #include "verify/random_rows.hpp"
@@ -76,14 +76,14 @@ probabilities plain(const entropy_window& w, const path& text) {
   return standing(q_after(text), p, [&](std::size_t v) { return p[v] > 0; });
 }
 const std::vector<token_id> opens{1}, closes{2};
-using thinking = phase<ensemble, lossless>;
+using thinking = phase<any_catalogued, any_catalogued>;
 probabilities plain(const thinking& t, const path& text) {
+  const double weight = std::get<ensemble>(t.inside.chosen).lambda;
   bool inside = false;
   for (const token_id y : text) inside = inside ? y != closes[0] : y == opens[0];
   const auto q = q_after(text), p = p_after(text);
   probabilities pi(V);
-  for (std::size_t v = 0; v < V; ++v)
-    pi[v] = inside ? t.inside.lambda * q[v] + (1 - t.inside.lambda) * p[v] : p[v];
+  for (std::size_t v = 0; v < V; ++v) pi[v] = inside ? weight * q[v] + (1 - weight) * p[v] : p[v];
   return pi;
 }
 
@@ -114,31 +114,13 @@ double distance(const std::map<path, double>& a, const std::map<path, double>& b
   return tv;
 }
 
-// A text of `length` tokens by rounds of gamma drafted tokens, fewer where fewer are missing.
+// A text of `length` tokens by rounds of gamma drafted tokens.
 template <class Policy, class Verifier, class C>
 path written(const Policy& policy, const Verifier& how, std::size_t gamma, C& chooser) {
-  path text;
-  std::vector<typename Policy::state> states(gamma + 1);
-  states[0] = policy.begin();
-  const stateful_verifier verifier(how, std::span(states));
-  std::vector<double> scratch(verify_scratch(V, gamma));
-  std::vector<emission> out(gamma + 1);
-  while (text.size() < length) {
-    const auto start = std::uint32_t(text.size());
-    path drafted = text;
-    std::vector<probabilities> q, p;
-    for (std::size_t j = 0;; ++j) {
-      q.push_back(q_after(drafted));
-      p.push_back(p_after(drafted));
-      if (j == gamma || drafted.size() == length) break;
-      drafted.push_back(verifier.propose(dense_row<double>(q[j]), start, j, chooser, scratch));
-    }
-    const verdict v = verifier.verify(draft{std::span(drafted).subspan(start), start}, q, p, policy,
-                                      chooser, out, scratch);
-    REQUIRE(v.why == status::ok);
-    for (std::size_t i = 0; i < v.emitted; ++i) text.push_back(out[i].token);
-  }
-  text.resize(length);
+  status why = status::no_draft;
+  const path text =
+      text_by_rounds(policy, policy.begin(), length, q_after, p_after, how, gamma, chooser, &why);
+  REQUIRE(why == status::ok);
   return text;
 }
 template <class Policy>
@@ -146,7 +128,17 @@ void check_joint_law(const Policy& policy, const char* name) {
   const auto due = product([&](const path& text) { return plain(policy, text); });
   const auto target = product(p_after);
   double worst = 0;
-  std::size_t reused = 0;
+  std::size_t reused = 0, i = 0;
+  any_stateful any;
+  any.chosen = policy;
+  const auto law = law_of_texts(policy, policy.begin(), length, q_after, p_after),
+             same = law_of_texts(any, any.begin(), length, q_after, p_after);
+  REQUIRE((law.size() == due.size() && same.size() == due.size()));
+  for (const auto& [text, probability] : due) {  // in the order of law_of_texts
+    worst = std::max(worst, std::fabs(probability - law[i]));
+    CHECK(same[i] == law[i]);
+    ++i;
+  }
   const auto compare = [&](const auto& how, std::size_t gamma) {
     const auto law =
         exact_law([&](auto& chooser) { return written(policy, how, gamma, chooser); }, &reused);
@@ -176,7 +168,7 @@ void check_coupled(const Policy& policy) {
 
 const regret_budget regrets{1.0, 0.8};
 const entropy_window windows{0.7, 1};
-const thinking thoughts{{0.7}, {}, opens, closes};
+const thinking thoughts{ensemble{0.7}, lossless{}, opens, closes};
 
 }  // namespace
 
@@ -199,6 +191,42 @@ TEST_CASE("an entropy gate and a window: the joint law of texts, by any rounds")
 TEST_CASE("a policy inside a span, another outside: the joint law of texts, by any rounds") {
   check_joint_law(thoughts, "phase");
   check_coupled(thoughts);
+}
+TEST_CASE("the law of texts: the state before the text, and texts that have no law or cannot be") {
+  const auto q_of = [](const path&) { return probabilities{0.1, 0.8, 0.1}; };
+  const auto p_of = [](const path& text) {
+    return text.empty() ? probabilities{0.75, 0.25, 0} : probabilities{0.5, 0.3, 0.2};
+  };
+  status why = status::no_draft;
+  // Token 1 costs ln(3) at first, and little is left. Token 2 is never first.
+  const regret_budget policy{1.2};
+  const probabilities first{0.175, 0.825, 0}, spent{0.55, 0.27, 0.18}, rich{0.1, 0.8, 0.1};
+  const probabilities law = law_of_texts(policy, {}, 2, q_of, p_of, &why);
+  REQUIRE((why == status::ok && law.size() == 9));
+  for (std::size_t y = 0; y < 3; ++y)
+    for (std::size_t z = 0; z < 3; ++z)
+      CHECK(std::fabs(law[3 * y + z] - first[y] * (y == 1 ? spent : rich)[z]) < 1e-15);
+  CHECK(std::fabs(law_of_texts(policy, {1.2}, 1, q_of, p_of)[0] - (0.1 + 0.9 * 0.75)) < 1e-15);
+  CHECK(law_of_texts(policy, {}, 0, q_of, p_of) == probabilities{1});
+
+  const auto broken_after = [&](token_id y) {
+    return [&, y](const path& text) {
+      return !text.empty() && text[0] == y ? probabilities{NAN, 0, 0} : p_of(text);
+    };
+  };
+  CHECK(law_of_texts(policy, {}, 2, q_of, broken_after(2), &why) == law);
+  CHECK(law_of_texts(policy, {}, 2, q_of, broken_after(1), &why).empty());
+  CHECK(why == status::invalid_row);
+  CHECK(law_of_texts(regret_budget{-1}, {}, 2, q_of, p_of, &why).empty());
+  CHECK(why == status::invalid_parameter);
+
+  random_streams chooser(1);
+  const auto one = [](const path&) { return probabilities{0, 1, 0}; };  // token 1 stands
+  const token_verifier how;
+  CHECK(text_by_rounds(policy, {}, 2, one, broken_after(1), how, 1, chooser, &why) == path{1});
+  CHECK(why == status::invalid_row);
+  CHECK(text_by_rounds(policy, {}, 2, one, p_of, how, 1, chooser, &why).size() == 2);
+  CHECK(why == status::ok);
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include <specagg/audit/audit_policy.hpp>
@@ -131,15 +132,17 @@ void check_verifier(const std::string& input, const std::string& name) {
               fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(verifiers, ", ")));
 }
 
-// Numbers separated by commas or white space: the text itself, or @FILE.
-numbers parse_row(const char* option, const std::string& given) {
-  std::string text = given, input = option;
-  if (text.starts_with('@')) {
-    std::ifstream file(text.substr(1), std::ios::binary);
-    input += " " + text;
-    text.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file || text.empty()) throw error(input, "", "cannot be read, or is empty");
-  }
+// An option's value: the text itself, or @FILE. input: what messages call it.
+std::string text_of(const std::string& given, std::string& input) {
+  if (!given.starts_with('@')) return given;
+  std::ifstream file(given.substr(1), std::ios::binary);
+  input += " " + given;
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file || text.empty()) throw error(input, "", "cannot be read, or is empty");
+  return text;
+}
+// Numbers separated by commas or white space.
+numbers numbers_in(const std::string& text, const std::string& input) {
   const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   numbers row;
   const char *at = text.data(), *const end = at + text.size();
@@ -166,6 +169,10 @@ numbers parse_row(const char* option, const std::string& given) {
     }
   }
   return row;
+}
+numbers parse_row(std::string option, const std::string& given) {
+  const std::string text = text_of(given, option);
+  return numbers_in(text, option);
 }
 
 // Rounding may leave a sum of probabilities an ulp above 1.
@@ -353,6 +360,15 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
 
 }  // namespace
 
+std::vector<std::vector<double>> parse_rows(std::string option, const std::string& given) {
+  std::vector<numbers> rows;
+  std::istringstream lines(text_of(given, option));
+  for (std::string line; std::getline(lines, line);)
+    if (line.find_first_not_of(" \t\r") != std::string::npos)
+      rows.push_back(numbers_in(line, fmt::format("{} row {}", option, rows.size())));
+  return rows;
+}
+
 void law(const law_options& o) {
   if (o.batch) return batch(o.enumerate);
   const auto chosen = [](const std::string& given, const char* otherwise) {
@@ -360,12 +376,17 @@ void law(const law_options& o) {
   };
   const std::string policy_name = chosen(o.policy, "lossless"),
                     verifier = chosen(o.verify, "token");
-  const any_policy policy = parse_policy(policy_name);
+  const auto stateful = parse_stateful(policy_name);
+  const any_policy policy = stateful ? any_policy() : parse_policy(policy_name);
   check_verifier("--verify " + verifier, verifier);
+  if (stateful && (o.grid || !o.tree.empty()))
+    throw error(o.grid ? "--grid" : "--tree " + o.tree, "",
+                "has no effect with a policy with state");
   if (o.grid) return grid(o);
   if (o.q.empty() || o.p.empty())
     throw error(o.q.empty() ? "--q" : "--p", "",
                 "is missing (probabilities, separated by commas, or @FILE)");
+  if (stateful) return law_of_text(o, *stateful);
   const numbers q = parse_row("--q", o.q), p = parse_row("--p", o.p);
   if (q.size() != p.size())
     throw error("law", "--q, --p",

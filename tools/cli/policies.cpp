@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -46,6 +47,14 @@ bool parameters::flag(const std::string& key, bool otherwise) {
   return given;
 }
 
+std::string parameters::text(const std::string& key, const std::string& otherwise) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return otherwise;
+  const std::string given = found->second;
+  values_.erase(found);
+  return given;
+}
+
 void parameters::does_not_fit(const std::string& key, double given) const {
   throw specagg::error(input_, key,
                        fmt::format("{} is out of range beside the other parameters", given));
@@ -70,12 +79,44 @@ std::string text_of(const specagg::policy_parameter<Policy>& one, const Policy& 
 }
 
 template <class Line>
+std::string keys_of(const Line& line) {
+  const auto& standard = line.values[0];
+  std::string keys;
+  for (const auto& one : line.parameters)
+    keys += (keys.empty() ? "" : ", ") + text_of(one, standard, standard);
+  return keys;
+}
+
+template <class Line>
+typename Line::type made_of(const Line& line, parameters& p) {
+  using Policy = typename Line::type;
+  const Policy& standard = line.values[0];
+  Policy made = standard;
+  const bool greedy = std::is_same_v<Policy, specagg::bild> && p.temperature == 0;
+  for (const auto& one : line.parameters)
+    if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
+    else if (!one.word)
+      made.*one.number = p.number(one.name, standard.*one.number, one.low, one.high, one.open);
+    else if (!p.is(one.name, one.word)) {
+      const double absent = std::numeric_limits<double>::quiet_NaN();
+      const double given = p.number(one.name, absent, one.low, one.high, one.open);
+      if (given == standard.*one.number) p.does_not_fit(one.name, given);  // only the word says it
+      if (!std::isnan(given)) made.*one.number = given;
+    }
+  for (const auto& one : line.parameters) {  // a range that depends on the other parameters
+    if (!one.number || specagg::valid(made)) continue;
+    const double given = std::exchange(made.*one.number, standard.*one.number);
+    if (specagg::valid(made)) p.does_not_fit(one.name, given);
+    made.*one.number = given;
+  }
+  return made;
+}
+
+template <class Line>
 known_policy described(const Line& line) {
   using Policy = typename Line::type;
   const Policy& standard = line.values[0];
-  known_policy r{line.name, "", line.law, {}, {}};
-  for (const auto& one : line.parameters)
-    r.keys += (r.keys.empty() ? "" : ", ") + text_of(one, standard, standard);
+  known_policy r{line.name, keys_of(line), line.law, {}, {}};
   for (std::size_t i = line.values.size() > 1; i < line.values.size(); ++i) {
     std::string given;
     for (const auto& one : line.parameters) {
@@ -84,29 +125,7 @@ known_policy described(const Line& line) {
     }
     r.samples.push_back(line.name + given);
   }
-  r.make = [&line](parameters& p) {
-    const Policy& standard = line.values[0];
-    Policy made = standard;
-    const bool greedy = std::is_same_v<Policy, specagg::bild> && p.temperature == 0;
-    for (const auto& one : line.parameters)
-      if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
-      else if (!one.word)
-        made.*one.number = p.number(one.name, standard.*one.number, one.low, one.high, one.open);
-      else if (!p.is(one.name, one.word)) {
-        const double absent = std::numeric_limits<double>::quiet_NaN();
-        const double given = p.number(one.name, absent, one.low, one.high, one.open);
-        if (given == standard.*one.number)
-          p.does_not_fit(one.name, given);  // only the word says it
-        if (!std::isnan(given)) made.*one.number = given;
-      }
-    for (const auto& one : line.parameters) {  // a range that depends on the other parameters
-      if (!one.number || specagg::valid(made)) continue;
-      const double given = std::exchange(made.*one.number, standard.*one.number);
-      if (specagg::valid(made)) p.does_not_fit(one.name, given);
-      made.*one.number = given;
-    }
-    return any_policy{made};
-  };
+  r.make = [&line](parameters& p) { return any_policy{made_of(line, p)}; };
   return r;
 }
 
@@ -174,9 +193,79 @@ any_policy make_policy(const std::string& input, const std::string& given,
     p.none_left(r.keys);
     return policy;
   }
+  for (const known_stateful& r : known_stateful_policies())
+    if (r.name == name)
+      throw specagg::error(
+          input, "policy",
+          "\"" + name + "\" has state: only specagg law --policy takes it, for texts");
   throw specagg::error(
       input, "policy",
       fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
+}
+
+namespace {
+
+// f(line) for each policy with state whose parameters are numbers.
+template <class F>
+void for_each_stateful(F&& f) {
+  std::apply([&](const auto&... lines) { (f(lines), ...); }, specagg::stateful_catalogue);
+}
+
+// Token ids, separated by /.
+std::vector<specagg::token_id> ids_of(const std::string& input, const std::string& key,
+                                      const std::string& text) {
+  std::vector<specagg::token_id> ids;
+  for (const char *at = text.data(), *const end = at + text.size();; ++at) {
+    specagg::token_id id = -1;
+    const auto [stop, failure] = std::from_chars(at, end, id);
+    if (failure != std::errc() || id < 0 || (stop != end && *stop != '/'))
+      throw specagg::error(input, key, "\"" + text + "\" is no list of token ids (5/17)");
+    ids.push_back(id);
+    at = stop;
+    if (at == end) return ids;
+  }
+}
+void make_phase(const std::string& input, parameters& p, stateful_policy& made) {
+  const auto named = [&](const char* key) {
+    std::string text = p.text(key, "lossless");
+    std::replace(text.begin(), text.end(), '/', ',');
+    return parse_policy(text);
+  };
+  const any_policy inside = named("inside"), outside = named("outside");
+  const std::string open = p.text("open", ""), close = p.text("close", "");
+  made.open = ids_of(input, "open", open);
+  made.close = ids_of(input, "close", close);
+  made.policy.chosen = specagg::phase<specagg::any_catalogued, specagg::any_catalogued>{
+      inside, outside, made.open, made.close};
+}
+
+}  // namespace
+
+const std::vector<known_stateful>& known_stateful_policies() {
+  static const std::vector<known_stateful> all = [] {
+    std::vector<known_stateful> lines;
+    for_each_stateful(
+        [&](const auto& line) { lines.push_back({line.name, keys_of(line), line.law}); });
+    lines.push_back({"phase", "inside=lossless, outside=lossless, open=ID, close=ID",
+                     "one policy after a token of open, another after one of close"});
+    return lines;
+  }();
+  return all;
+}
+
+std::unique_ptr<const stateful_policy> parse_stateful(const std::string& text) {
+  auto made = std::make_unique<stateful_policy>();
+  for (const known_stateful& known : known_stateful_policies()) {
+    if (text.substr(0, text.find(':')) != known.name) continue;
+    auto [name, p] = parse_parameters(text);
+    if (name == "phase") make_phase("--policy " + text, p, *made);
+    for_each_stateful([&](const auto& line) {
+      if (name == line.name) made->policy.chosen = made_of(line, p);
+    });
+    p.none_left(known.keys);
+    return made;
+  }
+  return nullptr;
 }
 
 std::pair<std::string, parameters> parse_parameters(const std::string& text) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ class parameters {
                 bool open = false);
   bool is(const std::string& key, const std::string& word);  // takes the value if it is this word
   bool flag(const std::string& key, bool otherwise);         // true or false
+  std::string text(const std::string& key, const std::string& otherwise);
   [[noreturn]] void does_not_fit(const std::string& key, double given) const;
   void none_left(const std::string& known) const;
 
@@ -48,6 +50,18 @@ const std::vector<known_policy>& known_policies();
 any_policy make_policy(const std::string& input, const std::string& name,
                        std::map<std::string, std::string> values, double temperature = 1);
 any_policy parse_policy(const std::string& text, double temperature = 1);
+// A policy with state (verify/stateful.hpp), which `--policy` names as it names the others. Within
+// a value of phase / stands for a comma: phase:inside=power:lambda=0.3/rho=2,open=1/5,close=2.
+struct stateful_policy {
+  specagg::any_stateful policy;
+  std::vector<specagg::token_id> open, close;  // what `policy` views
+};
+// Null: the text names another policy. The rest as parse_policy.
+std::unique_ptr<const stateful_policy> parse_stateful(const std::string& text);
+struct known_stateful {
+  std::string name, keys, law;
+};
+const std::vector<known_stateful>& known_stateful_policies();
 // NAME[:key=value,...] as a name and what its maker has to take.
 std::pair<std::string, parameters> parse_parameters(const std::string& text);
 

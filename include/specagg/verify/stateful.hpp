@@ -4,9 +4,9 @@
 #pragma once
 #include <algorithm>
 #include <span>
+#include <variant>
 
-#include <specagg/policy/any_of.hpp>
-#include <specagg/policy/token_cascade.hpp>
+#include <specagg/policy/catalogue.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
@@ -205,6 +205,69 @@ struct phase {
       return std::find(tokens.begin(), tokens.end(), y) != tokens.end();
     };
     return {s.is_inside ? !is_in(close) : is_in(open)};
+  }
+};
+
+// The policies with state whose parameters are numbers, as in the catalogue of the others
+// (policy/catalogue.hpp). phase has policies and tokens for parameters.
+inline constexpr std::tuple stateful_catalogue{
+    catalogued("regret-budget", "q where ln(max p / p(v)) <= limit and what is left; rest from p",
+               {regret_budget{}, regret_budget{1, 0.8}},
+               {{"budget", &regret_budget::budget, 0},
+                {"limit", &regret_budget::limit, 0, infinity, false, "none"}}),
+    catalogued("entropy-window", "q if H(p) / ln V >= threshold; after a less likely token p",
+               {entropy_window{}, entropy_window{0.7, 1}},
+               {{"threshold", &entropy_window::threshold}, {"window", &entropy_window::window, 0}}),
+};
+
+namespace detail {
+template <class... P>
+any_of<P..., entropy_window::gate> any_of_positions(const any_of<P...>&);
+}  // namespace detail
+
+// Any of the policies above, chosen at run time. Its state is a number: what was spent, the tokens
+// left of a window, 1 inside a phase.
+struct any_stateful {
+  std::variant<regret_budget, entropy_window, phase<any_catalogued, any_catalogued>> chosen;
+  struct state {
+    double x = 0;
+  };
+  static constexpr bool reads_draft = true, reads_confidence = true;
+  static constexpr bool reads_ids = any_catalogued::reads_ids;
+  // what at() gives
+  using one = compiled_once<decltype(detail::any_of_positions(std::declval<any_catalogued>()))>;
+
+  bool valid() const {
+    return std::visit([](const auto& policy) { return specagg::valid(policy); }, chosen);
+  }
+  state begin() const { return {}; }
+  one at(const state& s) const {
+    one made;
+    const auto set = [&](const auto& policy) { made.chosen = policy; };
+    std::visit(
+        [&](const auto& policy) {
+          const auto here = policy.at(of(policy, s));
+          if constexpr (requires { here.chosen; }) std::visit(set, here.chosen);
+          else set(here);
+        },
+        chosen);
+    return made;
+  }
+  template <class Rows>
+  state advance(const state& s, const Rows& rows, token_id y) const {
+    return std::visit(
+        [&](const auto& policy) {
+          const auto& [x] = detail::advanced(policy, of(policy, s), rows, y);
+          return state{double(x)};
+        },
+        chosen);
+  }
+
+ private:
+  template <class Policy, class State = typename Policy::state>
+  static State of(const Policy&, const state& s) {
+    if constexpr (requires { State{s.x}; }) return State{s.x};
+    else return State{s.x > 0};
   }
 };
 
