@@ -86,8 +86,7 @@ The nearest to p first:
 Gemma 3 is not here: it runs in llama.cpp alone, which this command does not build. Its cascades are in
 [experiments.md](experiments.md).
 
-If a rollout records [p's log-probability instead of pi's](engine.md#rollouts), KL is the mean of log pi - log p, and TV the
-largest bias of a mean of one token's function with values in [0, 1]. Statements that were
+KL is also the mean of log pi - log p in [rollouts](engine.md#rollouts). Statements that were
 [expected before the run](frontier/all.md#expected-before-the-run): {", ".join(f"{verdicts.count(v)} {v}" for v in ("yes", "no", "undecided"))}.
 """
 
