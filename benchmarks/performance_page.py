@@ -29,7 +29,7 @@ add("* **We wrote the compared programs** from those systems' published steps (`
     "llama.cpp's are exact match, which accepts fewer tokens and does less work.\n")
 
 add("### The step\n")
-add(f"![microseconds of one step, by program]({plots}/step.svg)\n")
+add(f"![microseconds of one step (gamma 4, V = 128,256), by program]({plots}/step.svg)\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
 SHOWN = ("specagg, known", "specagg", "specagg, bf16", "specagg, block", "specagg, top-p 0.9", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
          "Hugging Face steps in torch, written out, 1 thread", "vLLM V1 steps, known", "scalar expf, written out",
@@ -56,7 +56,7 @@ add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: 
 for v, gamma, b, *times in r["grid"]:
     if v == "128,256" and b == "1":
         add(f"| {gamma} | {' | '.join(times)} |")
-add("\n![grid](grid.svg)\n")
+add("\n![microseconds of a step against acceptance, by gamma](grid.svg)\n")
 add("[results.json](results.json) has V = 32,000 and 151,936, and batches of 8.\n")
 
 add("## Kernels\n")
@@ -74,7 +74,7 @@ for name, other in COMPARED:
         us, over = kernels[name]
         beside = f"{kernels[other][0]}: {RIVALS[other.split(': ')[1].split('/')[0]]}" if other in kernels else ""
         add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {beside} |")
-add(f"\n![kernels](kernels.svg)\n")
+add(f"\n![kernels: time over what reading or exponentiating alone costs](kernels.svg)\n")
 
 add("## Goals\n")
 missed = [goal for goal in r["goals"] if goal[3] == "missed"]

@@ -4,6 +4,10 @@ window.addEventListener("load", () => {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   for (const region of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre, .md-typeset pre > code"))
     if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+  // The theme adds the buttons of code later, as landmarks without a name.
+  const named = () => document.querySelectorAll(".md-code__nav").forEach((e, i) => e.setAttribute("aria-label", `Code ${i + 1}`));
+  new MutationObserver(named).observe(document.body, {childList: true, subtree: true});
+  named();
 });
 // The menu of a narrow screen has the table of contents, too. The page's file has it once.
 {
