@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build/tools/site-check/bin/python"
 chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 try:
+    from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright
 except ImportError:
     if chromium and PYTHON.exists() and "SITE_CHECK" not in os.environ:
@@ -31,6 +32,25 @@ def send(page, prompt):
     while page.evaluate("going !== null"):  # (the page's policy forbids wait_for_function)
         assert time.time() < until, "no answer in 120 s"
         page.wait_for_timeout(50)
+
+
+def with_and_without_drafts(page):
+    page.fill("#left input", "lossless")
+    page.check("#compare")
+    page.fill("#right input", "lossless")
+    page.select_option("#right select", "none")
+    send(page, "Yet again")
+    end = "document.documentElement.scrollHeight - document.documentElement.scrollTop - document.documentElement.clientHeight"
+    assert page.evaluate(end) < 40, page.evaluate(end)
+    usage = text_of(page, ".usage")[-2:]
+    rates = [float(re.search(r"([\d.]+) a second", one)[1]) for one in usage]
+    times = float(re.search(r"with drafts ([\d.]+) times as fast as without", usage[1])[1])
+    assert abs(times - rates[0] / rates[1]) < 0.01 + 0.02 * times, usage
+    # an answer that ends too soon is said
+    page.evaluate("window.fetch = async () => new Response('data: {\"choices\": []}\\n')")
+    page.uncheck("#compare")
+    send(page, "Cut?")
+    assert text_of(page, ".failed")[-1] == "the server broke off", text_of(page, ".failed")
 
 
 def walk(page, shots, name):
@@ -78,15 +98,14 @@ def walk(page, shots, name):
     assert page.get_attribute("#marked ol", "start") == "3"
     width = page.viewport_size["width"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "wider than the screen"
-    end = "document.documentElement.scrollHeight - document.documentElement.scrollTop - document.documentElement.clientHeight"
     if shots:
         page.evaluate("window.scrollTo(0, 0)")
         page.screenshot(path=f"{shots}/server-{name}.png")
     page.evaluate("window.scrollTo(0, 1e6)")
-    page.fill("#left input", "lossless")
-    send(page, "Yet again")
-    assert page.evaluate(end) < 40, page.evaluate(end)
+    with_and_without_drafts(page)
     assert not said, said
+    faults = [fault["id"] for fault in Axe().run(page).response["violations"]]
+    assert not faults, faults
 
 
 def main():

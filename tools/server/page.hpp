@@ -17,6 +17,7 @@ inline constexpr char page_begin[] = R"html(<!doctype html>
   @media (prefers-color-scheme: dark) {
     :root { --accepted: #1f4a2c; --faint: #9da7b1; --line: #3d444d }
   }
+  html { background: Canvas; color: CanvasText }
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 0 auto; padding: 0 1em }
   h1 { font-size: 1.3em; margin: .5em 0 0 }
   .faint, label { color: var(--faint); font-size: .9em }
@@ -27,7 +28,7 @@ inline constexpr char page_begin[] = R"html(<!doctype html>
   .answer h2, .answer h3, .answer h4, .answer h5 { margin: .6em 0 .2em; font-size: 1.1em }
   pre, code { font: .9em ui-monospace, monospace }
   pre { overflow-x: auto; border: 1px solid var(--line); padding: .5em }
-  .draft { background: var(--accepted) }
+  .draft { background: var(--accepted); color: CanvasText }
   .marked { outline: 2px solid }
   .failed { color: light-dark(#b3261e, #ff8a80) }
   form { position: sticky; bottom: 0; background: Canvas; border-top: 1px solid var(--line);
@@ -37,11 +38,11 @@ inline constexpr char page_begin[] = R"html(<!doctype html>
   input[type=number] { width: 5em }
   #token { min-height: 1.5em }
 </style>
-<h1>specagg</h1>
+<header><h1>specagg</h1>
 <p class="faint">Model <b id="model"></b>. <span class="draft">Drafted and accepted</span>, others
-from the target. Point at a token, or click it, for its probabilities.</p>
+from the target. Point at a token, or click it, for its probabilities.</p></header>
 <main id="texts"></main>
-<form id="form">
+<form id="form" aria-label="A request">
   <div id="token" class="faint" role="status"></div>
   <textarea id="prompt" aria-label="Prompt" autofocus></textarea>
   <div>
@@ -177,11 +178,15 @@ function take(choice, decode, a) {
   });
   a.cut ||= choice.finish_reason == "length";
 }
-function summary(usage, a, seconds) {
+const rates = {};  // tokens a second of the last answer with drafts, and of the last without
+function summary(usage, a, seconds, way) {
   const n = usage.completion_tokens, each = x => x > 0 && isFinite(x) ? x.toFixed(2) : "-";
+  rates[way.draft == "none" ? "plain" : "drafted"] = n / seconds;
   return `${n} tokens, ${each(n / seconds)} a second, ${each(n / usage.steps)} a call` +
       (usage.acceptance === null ? ""
           : `; ${(100 * usage.acceptance).toFixed(0)} % of drafted tokens accepted`) +
+      (rates.plain && rates.drafted
+          ? `; with drafts ${each(rates.drafted / rates.plain)} times as fast as without` : "") +
       (a.cut ? `; cut after ${n} tokens, the most that were asked for` : "");
 }
 async function ask(prompt, way, place) {
@@ -195,26 +200,29 @@ async function ask(prompt, way, place) {
     key = window.prompt("The server's key") || "";
     if (key) return ask(prompt, way, place);
   }
-  if (!reply.ok) throw new Error((await reply.json()).error.message);
+  const refused = () => `${reply.status} ${reply.statusText}`;  // a proxy may answer without JSON
+  if (!reply.ok) throw new Error(await reply.json().then(r => r.error.message, refused));
   add(place, "div", "faint", Object.values(way).reverse().join(", drafts: "));
   const box = add(place, "div", "answer"), usage = add(place, "div", "faint usage");
-  const decode = new TextDecoder(), bytes = new TextDecoder(), a = {text: "", tokens: [], cut: 0};
+  const decode = new TextDecoder(), bytes = new TextDecoder(), a = {text: "", tokens: []};
   const reader = reply.body.getReader();
   for (let left = "";;) {
     const {done, value} = await reader.read();
-    if (done) return a.text;
+    if (done && a.whole) return a.text;
+    if (done) throw new Error("the server broke off");
     left += bytes.decode(value, {stream: true});
     const lines = left.split("\n");
     left = lines.pop();
     follow(() => {
       for (const line of lines) {
         if (line.startsWith(": read")) usage.textContent = line.slice(2) + " of the prompt";
+        a.whole ||= line.startsWith("data: [DONE]");
         if (!line.startsWith("data: {")) continue;
         const part = JSON.parse(line.slice(6));
         if (part.error) throw new Error(part.error.message);
         for (const choice of part.choices) take(choice, decode, a);
         const seconds = (performance.now() - begin) / 1000;
-        usage.textContent = part.usage ? summary(part.usage, a, seconds) : "";
+        usage.textContent = part.usage ? summary(part.usage, a, seconds, way) : "";
       }
       render(box, a);
     });
