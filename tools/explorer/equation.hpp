@@ -27,6 +27,7 @@ class equation {
     size_ = q.size();
   }
   numbers value() {
+    if (text_.size() > 2000) fail("more than 2,000 characters");  // each is read for 2,025 rows
     for (;;) {
       skip();
       const std::size_t start = at_;

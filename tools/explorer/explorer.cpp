@@ -131,6 +131,11 @@ numbers row_in(const json& asked, const char* key) {
   for (double& x : row) x /= sum;
   return row;
 }
+std::size_t gamma_in(const json& asked) {
+  const double gamma = asked.value("gamma", 4.0);
+  if (!(gamma >= 1 && gamma <= 16)) fail("gamma is not 1 to 16");
+  return std::size_t(gamma);
+}
 struct pair_of_rows {
   numbers q, p;
   explicit pair_of_rows(const json& asked) : q(row_in(asked, "q")), p(row_in(asked, "p")) {
@@ -198,7 +203,7 @@ std::pair<numbers, double> emitted(const Policy& policy, const Verifier& verifie
 json law(const json& asked) {
   const pair_of_rows rows(asked);
   const std::string verify = asked.value("verify", "token");
-  const std::size_t gamma = asked.value("gamma", std::size_t(4));
+  const std::size_t gamma = gamma_in(asked);
   return with_policy(asked.at("policy"), [&](const auto& policy) {
     const numbers pi = law_of(policy, rows);
     json out;
@@ -304,8 +309,7 @@ struct recorder {
 
 json step(const json& asked) {
   const pair_of_rows rows(asked);
-  const std::size_t gamma = asked.value("gamma", std::size_t(4)), V = rows.q.size();
-  if (gamma > 16) fail("gamma is above 16");
+  const std::size_t gamma = gamma_in(asked), V = rows.q.size();
   const std::uint64_t seed = asked.value("seed", std::uint64_t(1));
   return with_policy(asked.at("policy"), [&](const auto& policy) {
     json out;

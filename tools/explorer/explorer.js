@@ -60,16 +60,33 @@ const attempt = (where, f) => {  // what f throws is said there
 function remember() {
   history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(state)));
 }
+// What an address may say; anything else is as usual.
+const is_row = (x) => Array.isArray(x) && x.length > 1 && x.length <= 32 && x.every((y) => Number.isFinite(y) && y >= 0) &&
+  x.some((y) => y > 0) && Number.isFinite(x.reduce((a, b) => a + b));
+const is_text = (x) => typeof x === "string";
+const is_policy = (x) => {
+  if (is_text(x?.equation)) return Number.isFinite(x.alpha);
+  const line = catalogue.find((one) => one.name === x?.name);
+  return line && x.parameters?.constructor === Object && Object.entries(x.parameters).every(([key, value]) =>
+    ["number", "boolean"].includes(typeof value) && line.parameters.some((one) => one.name === key));
+};
+const is_whole = (low, high) => (x) => Number.isInteger(x) && x >= low && x <= high;
+const is_of = (id) => (x) => [...$(id).options].some((one) => one.value === x);
+const SOUND = {
+  a: is_policy, b: is_policy, verify: is_of("verify"), gamma: is_whole(1, 16), seed: is_whole(0, 4294967295),
+  shown: is_whole(0, 1000), shape: is_text, propose: is_of("propose"), equation: is_text, alpha: Number.isFinite, tokens: is_text,
+};
 function recall() {
+  let given = null;
   try {
-    const given = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-    const rows = (x) => Array.isArray(x) && x.length > 1 && x.length <= 32 && x.every((y) => Number.isFinite(y) && y >= 0) &&
-      x.some((y) => y > 0);
-    if (rows(given.q) && rows(given.p) && given.q.length === given.p.length)
-      state = {...structuredClone(usual), ...given, sites: {...usual.sites, ...given.sites}};
+    given = JSON.parse(decodeURIComponent(location.hash.slice(1)));
   } catch {
-    // an empty or damaged address: the usual state
+    // an empty or damaged address
   }
+  if (!is_row(given?.q) || !is_row(given.p) || given.q.length !== given.p.length) return;
+  state = {...structuredClone(usual), q: given.q, p: given.p};
+  for (const key in SOUND) if (SOUND[key](given[key])) state[key] = given[key];
+  for (const key in SITES) if (Number.isFinite(given.sites?.[key])) state.sites[key] = given.sites[key];
 }
 
 // ---- rows -----------------------------------------------------------------------------------
@@ -139,6 +156,7 @@ function build_policy(which) {
   select.value = label(chosen);
   const line = catalogue.find((one) => one.name === chosen.name);
   $("formula-" + which).textContent = "pi = " + (line ? line.law : chosen.equation);
+  $("words-" + which).textContent = (line && specagg_words[line.name]) ?? "";  // of README, from tools/explorer/build
   $("parameters-" + which).replaceChildren(...(line ? line.parameters : [{name: "alpha", value: 0, low: 0, high: 1}]).map((one) => {
     const given = line ? chosen.parameters[one.name] : chosen.alpha;
     const set = (x) => {
