@@ -65,8 +65,8 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 
 check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
-	@printf '%s\n' check-vllm check-vllm-v2 check-sglang | xargs -P "$$(nproc)" -I{} \
-	  build/engines/venv/bin/python tools/engines/{} --texts $(if $(QUICK),2000,20000)
+	@printf '%s --texts %s\n' check-vllm $(if $(QUICK),2000,20000) check-vllm-v2 $(if $(QUICK),500,2000) check-sglang \
+	  $(if $(QUICK),2000,20000) | xargs -P "$$(nproc)" -I{} sh -c 'build/engines/venv/bin/python tools/engines/{}'
 	@build/engines/venv/bin/python -m pytest -q -p no:cacheprovider python/tests/test_hf.py -k folder
 
 amalgamate:  ## build/specagg.hpp: what a verification needs, as one header; build/specagg_decoders.hpp: decoders, too

@@ -48,15 +48,16 @@ torch.set_num_threads(1)
 record = Record("vLLM, model runner V2, kernels", version)
 
 
-def law(what, block, target, length=2, **how):
-    record.law(what, in_rounds(step(block), how.pop("draft", q), target, length=length, **how), target, tv=2 * TV,
-               length=length, seeded=False)
+def law(what, block, target, length=2, tv=2 * TV, **how):
+    record.law(what, in_rounds(step(block), how.pop("draft", q), target, length=length, **how), target, tv=tv, length=length,
+               seeded=False)
 
 
 def laws():
     coin = [0.6, 0.4]  # drafts are token 0: what a reused coin does to it is largest
     for name, block in ("token", False), ("block", True):
-        law(f"law, drafts without rows, {name}", block, lambda prefix: coin, draft=lambda prefix: coin, sampled=False)
+        law(f"law, drafts without rows, {name}", block, lambda prefix: coin, draft=lambda prefix: coin, sampled=False,
+            tv=0.2 if block else 2 * TV)  # fewer texts do not find what 0.32.0 does here
         law(f"law, sampled drafts, {name}", block, p)
         if not QUICK:
             law(f"drafted -1 (dynamic lengths), {name}", block, p,
