@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// One position, b drafts of it: the probability that one of them is accepted, on 2,000 rows of the
-// bundled models at temperature 1, for each way to propose (draft/propose.hpp), and the most that
-// any verifier could accept of independent ones.
+// One position, b drafts of it: the probability that one of them is accepted, on 2,000 rows at
+// temperature 1, for each way to propose (draft/propose.hpp), and the most that any verifier could
+// accept of independent ones. For one level traversal and recursive rejection accept as much.
 //
-// usage: specagg-several-drafts
+// usage: specagg-several-drafts [SMOLLM2.gguf]
+//        of the bundled models; or of SmolLM2 (scripts/get-model) and its head, in models/
+#include <array>
+#include <cmath>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <iterator>
 
 #include <specagg/backend/cpu/llama.hpp>  // first: it puts kernel/simd.hpp before Eigen
+#include <specagg/backend/cpu/draft_head.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/audit/tree_law.hpp>
+#include <specagg/draft/head.hpp>
+#include <specagg/draft/mapped.hpp>
+#include <specagg/error.hpp>
 #include <specagg/kernels.hpp>
 
 using namespace specagg;
@@ -19,6 +27,7 @@ namespace {
 
 using row = std::vector<double>;
 constexpr std::size_t positions = 2000, window = 250;  // a text is read in windows
+constexpr std::size_t block = 50;  // positions that are one observation of a standard error
 
 row norm(row w) {
   double sum = 0;
@@ -72,49 +81,111 @@ double sampled(row q, row p, std::size_t b, const random_streams& random, std::u
   return 1 - missed;
 }
 
-// Probabilities of the model after each of the first tokens of the text.
-std::vector<row> rows_of_model(const char* file, const std::string& text) {
-  const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file));
-  const auto tokens = cpu::tokenizer(weights->file).encode(text);
-  std::vector<float> logits(window * weights->vocab);
+std::vector<float> memory;  // logits of a window
+
+// The probabilities of the last `window` rows of a model that reads these tokens.
+template <class Model>
+std::vector<row> read(Model& model, std::span<const token_id> tokens) {
   std::vector<row> rows;
-  for (std::size_t at = 0; at < positions; at += window) {
-    cpu::llama model(weights, std::make_shared<thread_pool>(2), window);
-    if (model.extend(std::span(tokens).subspan(at, window), logits) != status::ok) return {};
-    for (std::size_t i = 0; i < window; ++i) {
-      const softmax_row<float> made{std::span(logits).subspan(i * weights->vocab, weights->vocab)};
-      const auto p = made.normalise();
-      row one(weights->vocab);
-      for (std::size_t v = 0; v < one.size(); ++v) one[v] = p[v];
-      rows.push_back(norm(one));
-    }
+  const std::size_t V = model.vocab_size();
+  memory.resize(window * V);
+  if (const status s = model.extend(tokens, memory); s != status::ok)
+    throw error("model", "", name(s));
+  for (std::size_t i = 0; i < window; ++i) {
+    const softmax_row<float> made{std::span(memory).subspan(i * V, V)};
+    const auto p = made.normalise();
+    row one(V);
+    for (std::size_t v = 0; v < V; ++v) one[v] = p[v];
+    rows.push_back(norm(one));
   }
   return rows;
+}
+auto weights_of(const std::string& file) {
+  return std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file));
+}
+const auto threads = std::make_shared<thread_pool>(2);
+
+// f(q, p) of each window, rows after its tokens.
+template <class F>
+void for_each_window_of_bundled(const std::string& text, F&& f) {
+  const auto small = weights_of(SPECAGG_MODELS "/draft.gguf"),
+             large = weights_of(SPECAGG_MODELS "/target.gguf");
+  const auto tokens = cpu::tokenizer(large->file).encode(text);
+  for (std::size_t at = 0; at < positions; at += window) {
+    cpu::llama q(small, threads, window), p(large, threads, window);
+    const auto here = std::span(tokens).subspan(at, window);
+    f(read(q, here), read(p, here));
+  }
+}
+// A head has its first row after two tokens, of which the target has read the first.
+template <class F>
+void for_each_window_of_smollm2(const std::string& file, const std::string& text, F&& f) {
+  const auto weights = weights_of(file);
+  const auto head_weights = std::make_shared<const cpu::head_weights>(
+      cpu::gguf_file::open(SPECAGG_MODELS "/smollm2-head.gguf"));
+  const auto tokens = cpu::tokenizer(weights->file).encode_inside(text);
+  for (std::size_t at = 0; at < positions; at += window) {
+    cpu::llama p(weights, threads, window + 1);
+    cpu::draft_head head(head_weights, weights, threads, p.capacity());
+    p.keep_hidden();
+    head_source source(head, p);
+    mapped_source q(source, head.weights().map);
+    const auto here = std::span(tokens).subspan(at, window + 1);
+    const auto of_target = read(p, here);
+    f(read(q, here), of_target);
+  }
+}
+
+using five = std::array<double, 5>;
+five accepted(const row& q, const row& p, std::size_t b, std::uint32_t position) {
+  static const random_streams random(1);
+  double drawn = 0;
+  for (std::uint32_t k = 0; k < 4; ++k) drawn += sampled(q, p, b, random, 4 * position + k) / 4;
+  return {independent(q, p, b), optimum_of_independent(q, p, b), drawn, greedy(q, p, b),
+          sum_of(p, likeliest(q, b))};
+}
+
+void run(const char* model) {
+  std::ifstream file(SPECAGG_MODELS "/../research/text/shakespeare/test.txt");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  constexpr std::size_t drafts[] = {1, 2, 4, 8};
+  five sum[4] = {}, squares[4] = {};
+  std::uint32_t position = 0;
+  const auto add = [&](const std::vector<row>& q, const std::vector<row>& p) {
+    for (std::size_t begin = 0; begin < window; begin += block) {
+      five mean[4] = {};
+      for (std::size_t i = begin; i < begin + block; ++i, ++position)
+        for (std::size_t j = 0; j < 4; ++j) {
+          const five each = accepted(q[i], p[i], drafts[j], position);
+          for (std::size_t k = 0; k < 5; ++k) mean[j][k] += each[k] / block;
+        }
+      for (std::size_t j = 0; j < 4; ++j)
+        for (std::size_t k = 0; k < 5; ++k)
+          sum[j][k] += mean[j][k], squares[j][k] += mean[j][k] * mean[j][k];
+    }
+  };
+  if (model) for_each_window_of_smollm2(model, text, add);
+  else for_each_window_of_bundled(text, add);
+  std::printf("| b | independent | at best | `sampled` | `greedy` | `top` |\n");
+  std::printf("| ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  for (std::size_t j = 0; j < 4; ++j) {
+    constexpr double n = positions / block;
+    std::printf("| %zu", drafts[j]);
+    for (std::size_t k = 0; k < 5; ++k) {
+      const double mean = sum[j][k] / n;
+      std::printf(" | %.3f±%.3f", mean, std::sqrt((squares[j][k] / n - mean * mean) / (n - 1)));
+    }
+    std::printf(" |\n");
+  }
 }
 
 }  // namespace
 
-int main() {
-  std::ifstream file(SPECAGG_MODELS "/../research/text/shakespeare/test.txt");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto q = rows_of_model(SPECAGG_MODELS "/draft.gguf", text),
-             p = rows_of_model(SPECAGG_MODELS "/target.gguf", text);
-  if (q.empty() || p.empty()) return 1;
-  const random_streams random(1);
-  std::printf("| drafts | independent | at best | `sampled` | `greedy` | `top` |\n");
-  std::printf("| ---: | ---: | ---: | ---: | ---: | ---: |\n");
-  for (const std::size_t b : {1, 2, 4, 8}) {
-    double by[5] = {};
-    for (std::size_t i = 0; i < positions; ++i) {
-      by[0] += independent(q[i], p[i], b);
-      by[1] += optimum_of_independent(q[i], p[i], b);
-      for (std::uint32_t k = 0; k < 4; ++k)
-        by[2] += sampled(q[i], p[i], b, random, std::uint32_t(4 * i + k)) / 4;
-      by[3] += greedy(q[i], p[i], b);
-      by[4] += sum_of(p[i], likeliest(q[i], b));
-    }
-    std::printf("| %zu", b);
-    for (const double x : by) std::printf(" | %.3f", x / positions);
-    std::printf(" |\n");
+int main(int argc, char** argv) {
+  try {
+    run(argc > 1 ? argv[1] : nullptr);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "specagg-several-drafts: %s\n", e.what());
+    return 2;
   }
 }
