@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
   try {
     run(argc > 1 ? argv[1] : nullptr);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "specagg-several-drafts: %s\n", e.what());
+    std::fprintf(stderr, "specagg-several-drafts: %s\n", specagg::printable(e.what()).c_str());
     return 2;
   }
 }
