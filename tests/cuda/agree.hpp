@@ -192,10 +192,13 @@ struct example {
     S* p = target.data() + target_offset + (target_rows[r].first + j) * size.target_stride;
     const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3,
                  offset = 20 * random.bell();
+    // the second block so far above the others that the order of a sum of doubles shows
+    const bool uneven = n > 2048 && (r + j) % 3 == 0;
     for (std::size_t v = 0; v < n; ++v) {
       const double l = offset + spread * random.bell();
-      p[v] = stored<S>(float(l));
-      q[v] = stored<S>(float(l + apart * random.bell()));
+      const float above = uneven && v / 1024 == 1 ? 22 : 0;
+      p[v] = stored<S>(float(l) + above);
+      q[v] = stored<S>(float(l + apart * random.bell()) + above);
     }
     const std::size_t v = random.below(n);
     switch (random.below(30)) {  // mostly nothing
