@@ -257,10 +257,10 @@ std::unique_ptr<const stateful_policy> parse_stateful(const std::string& text) {
   auto made = std::make_unique<stateful_policy>();
   for (const known_stateful& known : known_stateful_policies()) {
     if (text.substr(0, text.find(':')) != known.name) continue;
-    auto [name, p] = parse_parameters(text);
-    if (name == "phase") make_phase("--policy " + text, p, *made);
+    parameters p = parse_parameters(text).second;
+    if (known.name == "phase") make_phase("--policy " + text, p, *made);
     for_each_stateful([&](const auto& line) {
-      if (name == line.name) made->policy.chosen = made_of(line, p);
+      if (known.name == line.name) made->policy.chosen = made_of(line, p);
     });
     p.none_left(known.keys);
     return made;
