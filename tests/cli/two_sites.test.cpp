@@ -250,7 +250,9 @@ TEST_CASE(
 TEST_CASE(
     "a server that can make no more threads refuses sessions, goes on with those it has, and ends "
     "when told to") {
-  server s("dssd serve --threads 8", 0, "ulimit -v 1200000; ");
+  // Stacks of 64 MiB and one arena: threads run out while there still is memory.
+  server s("dssd serve --threads 8", 0,
+           "export MALLOC_ARENA_MAX=1; ulimit -s 65536; ulimit -v 2500000; ");
   std::vector<std::unique_ptr<background>> devices;
   for (int i = 0; i < 12; ++i)
     devices.push_back(

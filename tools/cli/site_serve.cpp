@@ -80,6 +80,7 @@ struct shared_by_sessions {
   std::uint64_t vocabulary, tokenization;  // hashes
   std::mutex mutex = {};
   std::map<std::uint64_t, running> all = {};
+  std::mutex makes = {};  // sessions are made by turns: see below
 };
 
 // The terms of a session; throws specagg::error where those proposed cannot be had.
@@ -107,6 +108,8 @@ hello agreed(const shared_by_sessions& s, const hello& proposed) {
 }
 
 std::shared_ptr<net::running_site> made(shared_by_sessions& s, const hello& terms) {
+  // two at once would find each other's threads in their way, and both be refused
+  const std::lock_guard turn(s.makes);
   running r = run_site(s.o, terms, {}, *s.library, s.o.site.most, s.trace);
   if (thread_pool(threads_of_grpc).threads() < threads_of_grpc)
     throw error("this session", "", "there is no room for its threads");
