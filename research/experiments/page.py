@@ -168,8 +168,9 @@ unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not i
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
 add(f"{count(theorems, 'yes')} of {len(theorems)} hold in the runs; [papers.md](../papers.md) names the code." + (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
 for c in theorems:
-    said = f" ({c['number']}: {measured(c, judged[c['id']], c['test'], c.get('note'))}; {c['perhaps']})" if c in unmet and "perhaps" in c else ""
-    add(f"* {c['source']}, {c['section']}: {c['claim']}: {verdict({k: v for k, v in c.items() if k != 'perhaps'}, judged[c['id']])}{said}")
+    numbers = measured(c, judged[c["id"]], c["test"], c.get("note"))
+    why = f"; {c['perhaps']}" if c in unmet and "perhaps" in c else ""
+    add(f"* {c['source']}, {c['section']}: {c['claim']}: **{judged[c['id']]['verdict']}**; {c['number']}: {numbers}{why}")
 add("")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
