@@ -90,13 +90,16 @@ def signature(lines, cursor):
     text = "\n".join(lines[start.line - 1 : end.line + 1])[start.column - 1 :]
     text = re.sub(r"[ \t]*//[^\n]*", "", text)
     whole = cursor.kind in public_names.OTHERS - {public_names.K.ENUM_DECL}
+    field = cursor.kind == public_names.K.FIELD_DECL
     depth = 0
     for i, c in enumerate(text):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(c, 0)
+        if field and "=" not in text[:i]:  # of its type
+            depth += {"<": 1, ">": -1}.get(c, 0)
         if whole:
             depth += {"{": 1, "}": -1}.get(c, 0)
         if depth == 0 and (c == ";" or c == "{" and not whole and not re.search(r"requires(\s*\([^)]*\))?\s*$", text[:i]) or
-                           c == "," and cursor.kind == public_names.K.FIELD_DECL):
+                           c == "," and field):
             text = text[:i]
             break
     text = re.sub(r"\b(SPECAGG_(FUNCTION|LANE|INLINE|PAIR|OUTLINE|INNER|FLATTEN))\s+", "", text)
