@@ -8,59 +8,38 @@
 
 namespace {
 
-template <class... P>
-any_of<P..., entropy_window::gate> with_gate(const any_of<P...>&);
+// Any engine::text_policy, as one with state; of by_position that is the number of the position.
+struct any_text_policy : any_stateful {
+  std::span<const engine::policy> positions;  // of by_position
 
-// Any engine::text_policy, as one with state: a number, as those of stateful.hpp are; or which
-// position of the round it is.
-struct any_text_policy {
-  const engine::text_policy* chosen;
-  static constexpr bool reads_draft = true, reads_confidence = true;
-  static constexpr bool reads_ids = any_catalogued::reads_ids;
-  struct state {
-    double x = 0;
-  };
-  using one = compiled_once<decltype(with_gate(std::declval<any_catalogued>()))>;
-
-  regret_budget budget() const { return {chosen->first, chosen->second}; }
-  entropy_window gates() const { return {chosen->first, chosen->second}; }
-  phase<lossless, lossless> marks() const { return {{}, {}, chosen->open, chosen->close}; }
-  one line(std::size_t i) const {
-    one made;
-    std::visit([&](const auto& policy) { made.chosen = policy; }, make(chosen->policies[i]).chosen);
-    return made;
-  }
-
-  bool valid() const {
+  explicit any_text_policy(const engine::text_policy& given) {
     using enum engine::text_kind;
-    for (const engine::policy& each : chosen->policies)
-      if (!specagg::valid(make(each))) return false;
-    return chosen->kind == regret_budget    ? budget().valid()
-           : chosen->kind == entropy_window ? gates().valid()
-                                            : true;
-  }
-  state begin() const { return {}; }
-  one at(const state& s) const {
-    using enum engine::text_kind;
-    one made;
-    switch (chosen->kind) {
-      case by_position: return line(std::size_t(s.x));
-      case phase: return line(s.x > 0 ? 0 : 1);
-      case regret_budget: made.chosen = budget().at({s.x}); break;
-      case entropy_window: made.chosen = gates().at({s.x}); break;
+    const double first = given.first, second = given.second;
+    switch (given.kind) {
+      case by_position: positions = given.policies; break;
+      case regret_budget: chosen = specagg::regret_budget{first, second}; break;
+      case entropy_window: chosen = specagg::entropy_window{first, second}; break;
+      case phase:
+        chosen = specagg::phase<any_catalogued, any_catalogued>{
+            make(given.policies[0]), make(given.policies[1]), given.open, given.close};
     }
+  }
+  bool valid() const {
+    for (const engine::policy& each : positions)
+      if (!specagg::valid(make(each))) return false;
+    return any_stateful::valid();
+  }
+  one at(const state& s) const {
+    if (positions.empty()) return any_stateful::at(s);
+    one made;
+    std::visit([&](const auto& policy) { made.chosen = policy; },
+               make(positions[std::size_t(s.x)]).chosen);
     return made;
   }
   template <class Rows>
   state advance(const state& s, const Rows& rows, token_id y) const {
-    using enum engine::text_kind;
-    switch (chosen->kind) {
-      case by_position: return {s.x + 1};
-      case phase: return {double(marks().advance({s.x > 0}, y).is_inside)};
-      case regret_budget: return {budget().advance({s.x}, rows, y).spent};
-      case entropy_window: return {gates().advance({s.x}, rows, y).left};
-    }
-    return s;
+    if (positions.empty()) return any_stateful::advance(s, rows, y);
+    return {s.x + 1};
   }
 };
 
@@ -70,7 +49,7 @@ verdict verify_text(const engine::request& r, engine::verifier how) {
   states[0].x = *r.state;
   const auto with = [&](const auto& verifier) {
     const stateful_verifier stateful(verifier, std::span(states));
-    return verify_rows(r, stateful, any_text_policy{r.text}, rows_in<Any>(r, r.q),
+    return verify_rows(r, stateful, any_text_policy(*r.text), rows_in<Any>(r, r.q),
                        rows_in<Any>(r, r.p));
   };
   verdict v;
