@@ -132,6 +132,14 @@ struct pair_numbers {
   double divergence = 0;          // KL(pi || p)
 };
 
+// A text, of which token i has row i of q and of p (in double, as many), whatever was before it.
+struct text_rows {
+  std::size_t vocabulary = 0;
+  rows q, p;
+  const text_policy* policy = nullptr;  // one with state
+  double state = 0;                     // before the first token
+};
+
 // A policy of the library, described (policy/catalogue.hpp).
 struct parameter {
   const char* name;
@@ -175,4 +183,6 @@ void specagg_engine_verify_tree(const engine::tree_request*, specagg::tree_verdi
 specagg::token_id specagg_engine_draw(const engine::draw*);
 // pi: V doubles, or null for the numbers alone
 specagg::status specagg_engine_law(const engine::pair*, double* pi, engine::pair_numbers*);
+// pi: the joint law of texts of p.count tokens, V^p.count doubles (audit/text_law.hpp)
+specagg::status specagg_engine_law_of_text(const engine::text_rows*, double* pi);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification by a policy of a whole text. Built once for each instruction set.
+// Verification by a policy of a whole text, and its law. Built once for each instruction set.
 #include <vector>
 
-#include <specagg/verify/stateful.hpp>
+#include <specagg/audit/text_law.hpp>
 
 #include "verify.hpp"
 
@@ -69,4 +69,17 @@ extern "C" void specagg_engine_verify_text(const engine::request* r, engine::ver
                                            verdict* result) {
   *result = engine::in_double(r->p.kind) ? verify_text<double_row>(*r, how)
                                          : verify_text<float_row>(*r, how);
+}
+
+extern "C" status specagg_engine_law_of_text(const engine::text_rows* text, double* pi) {
+  const auto after = [&](const engine::rows& all) {
+    return [&](const std::vector<token_id>& tokens) {
+      return row_at<double_row>(all, tokens.size(), text->vocabulary, no_token);
+    };
+  };
+  status why = status::ok;
+  const std::vector<double> law = law_of_texts(any_text_policy(*text->policy), {text->state},
+                                               text->p.count, after(text->q), after(text->p), &why);
+  std::copy(law.begin(), law.end(), pi);
+  return why;
 }

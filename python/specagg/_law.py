@@ -3,22 +3,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence, Union
+from functools import reduce
+from typing import Any, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core
 from ._policy import PolicyLike, as_policy, policy as make_policy
+from ._text_policy import TextPolicy, _at_least_0
 from ._verify import Sampling, Status, _are_logits, _array, _named, _sampling, _verifiers
 
 Floats = npt.NDArray[np.float64]
+
+_most_texts = 2**20  # whose law is listed
+_How = Tuple[bool, Any, Any, Any, Any]  # whether rows are logits; temperature, top_k, top_p, min_p
 
 
 class Law(NamedTuple):
     """The law pi of one position, [V], and what it gives and costs: the probability that a token of
     q is accepted, sum min(q, pi); the total variation distance of pi and p, and of q and p; and KL(pi || p)
-    in nats."""
+    in nats. Of texts of n tokens [V, ..., V], n times, and the same of whole texts."""
 
     pi: Floats
     acceptance: float
@@ -62,15 +67,18 @@ def _floats(x: npt.ArrayLike, name: str) -> Floats:
     return np.asarray(given, np.float64, order="C")
 
 
-def law(policy: PolicyLike, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabilities",
-        sampling: Sampling | None = None) -> Law:
-    """The exact law of a policy for one pair of rows [V], computed in double.
+def law(policy: PolicyLike | TextPolicy, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabilities",
+        sampling: Sampling | None = None, state: float = 0.0, kept: npt.ArrayLike | None = None) -> Law:
+    """The exact law of a policy, computed in double: for one pair of rows [V]; or, of a policy with state, for rows [n, V],
+    a row for each token of a text, the joint law of texts, which goodness_of_fit() takes.
 
-    ValueError: rows of different sizes, invalid rows, or rows for which the policy has no law.
+    state  of a policy with state, before the first token: verify() has it in `states`
+    kept   bool or uint8 [V]: where the engine keeps a token that it drew from q, as in verify(). It changes `acceptance`
+           alone, to that of kept tokens
+
+    ValueError: rows of different sizes, invalid rows, rows for which the policy has no law, more than 2^20 texts; by_position;
+    `state` for a policy without one; `kept` for a policy that reads q.
     """
-    q, p = _row(q, "q"), _row(p, "p")
-    if q.size != p.size:
-        raise ValueError(f"q, p: rows of {q.size} and {p.size} numbers")
     logits = _are_logits(rows)
     s = _sampling(sampling, "sampling", logits)
     for one in ("temperature", "top_k", "top_p", "min_p"):
@@ -78,11 +86,70 @@ def law(policy: PolicyLike, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "
             raise ValueError(f"{one}: expected one number, as there is one pair of rows")
     if not -2**63 <= s.top_k < 2**63:
         raise ValueError(f"top_k: {s.top_k} is out of range")
+    how = logits, s.temperature, s.top_k, s.top_p, s.min_p
+    chosen = policy._core if isinstance(policy, TextPolicy) else as_policy(policy)
+    if kept is not None and chosen.reads_draft:
+        raise ValueError(f"kept: the policy {chosen.name} reads the draft's row, of which a cut leaves a part")
+    begin = _at_least_0(state, "state")
+    if isinstance(chosen, _core.TextPolicy):
+        return _law_of_text(chosen, _floats(q, "q"), _floats(p, "p"), how, begin)
+    if begin:
+        raise ValueError(f"state: the policy {chosen.name} has none")
+    q, p = _row(q, "q"), _row(p, "p")
+    if q.size != p.size:
+        raise ValueError(f"q, p: rows of {q.size} and {p.size} numbers")
     pi = np.empty(p.size)
-    why, *numbers = _core.law(as_policy(policy), q, p, logits, s.temperature, s.top_k, s.top_p, s.min_p, pi)
+    numbers = _law_of_row(chosen, q, p, how, pi)
+    if kept is not None:
+        numbers[0] = float(np.minimum(_distribution(q, how), pi)[_mask(kept, p.shape)].sum())
+    return Law(pi, *numbers)
+
+
+def _check(why: int) -> None:
     if why:
         raise ValueError(f"law: {Status(why).name}")
-    return Law(pi, *numbers)
+
+
+def _law_of_row(policy: _core.Policy, q: Floats, p: Floats, how: _How, pi: Floats) -> list[float]:
+    """Writes pi; the other members of Law."""
+    why, *numbers = _core.law(policy, q, p, *how, pi)
+    _check(why)
+    return numbers
+
+
+def _distribution(row: Floats, how: _How) -> Floats:
+    """What tokens of this row are drawn from."""
+    drawn = np.empty(row.size)
+    _law_of_row(as_policy("lossless"), row, row, how, drawn)
+    return drawn
+
+
+def _mask(kept: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    mask = _array(kept, "kept")
+    if mask.dtype not in (np.dtype(bool), np.dtype(np.uint8)):
+        raise TypeError("kept: expected bool or uint8")
+    if mask.shape != shape:
+        raise ValueError(f"kept: {list(mask.shape)}, where {list(shape)} is expected")
+    return mask.astype(bool)
+
+
+def _law_of_text(policy: _core.TextPolicy, q: Floats, p: Floats, how: _How, state: float) -> Law:
+    if policy.name == "by_position":
+        raise ValueError("policy: by_position is of the positions of a round, and has no law of texts")
+    if q.shape != p.shape or q.ndim not in (1, 2) or q.size == 0:
+        raise ValueError(f"q, p: expected rows [V] or [n, V] of one shape, not {list(q.shape)} and {list(p.shape)}")
+    q, p = np.atleast_2d(q), np.atleast_2d(p)
+    n, V = p.shape
+    if n > 20 or V**n > _most_texts:  # 20: V = 2
+        raise ValueError(f"q, p: {n} tokens of {V} make more than {_most_texts} texts, or are more than 20")
+    pi = np.empty(V**n)
+    _check(_core.law_of_text(policy, q, p, *how, state, pi))
+    of_q, of_p = (reduce(np.multiply.outer, [_distribution(row, how) for row in x]).reshape(-1) for x in (q, p))
+    can = pi > 0
+    with np.errstate(divide="ignore"):
+        divergence = float(np.sum(pi[can] * np.log(pi[can] / of_p[can])))
+    return Law(pi.reshape((V,) * n), float(np.minimum(of_q, pi).sum()), float(np.maximum(pi - of_p, 0).sum()),
+               float(np.maximum(of_q - of_p, 0).sum()), divergence)
 
 
 def acceptance(q: npt.ArrayLike, p: npt.ArrayLike, policy: PolicyLike = "lossless", *, rows: str = "probabilities",

@@ -89,6 +89,32 @@ void bind_law(nb::module_& m) {
   });
 }
 
+void bind_law_of_text(nb::module_& m) {
+  // The status. pi: V^n numbers, the law of texts whose tokens have the n rows of q and of p.
+  using table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  m.def("law_of_text",
+        [](const text_policy& one, const table& q_rows, const table& p_rows, bool logits,
+           double temperature, std::int64_t top_k, double top_p, double min_p, double state,
+           nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> pi) {
+          const std::size_t n = p_rows.shape(0), V = p_rows.shape(1);
+          std::size_t texts = 1;
+          for (std::size_t i = 0; i < n && texts <= pi.shape(0); ++i) texts *= V;
+          if (q_rows.shape(0) != n || q_rows.shape(1) != V || pi.shape(0) != texts)
+            refuse("q, p: rows of different sizes");
+          const auto rows = [&](const char* name, const table& x) {
+            const engine::rows all{
+                logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
+                reinterpret_cast<const std::byte*>(x.data()), std::ptrdiff_t(V * sizeof(double)), n,
+                sampling_of(temperature, top_k, top_p, min_p)};
+            warn_of_probabilities(name, all, V);
+            return all;
+          };
+          const engine::text_rows text{V, rows("q", q_rows), rows("p", p_rows), &one.text, state};
+          nb::gil_scoped_release released;
+          return int(specagg_engine_law_of_text(&text, pi.data()));
+        });
+}
+
 void bind_audit(nb::module_& m) {
   m.def("audit", [](const policy& p, int verifier) {
     engine::audit a;
@@ -116,6 +142,7 @@ void bind_audit(nb::module_& m) {
 void bind_rows(nb::module_& m) {
   bind_draw(m);
   bind_law(m);
+  bind_law_of_text(m);
   bind_audit(m);
 }
 

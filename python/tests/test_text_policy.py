@@ -15,13 +15,14 @@ Q = numbers.dirichlet(np.ones(V), (V + 1, V + 1))
 P = numbers.dirichlet(np.ones(V), (V + 1, V + 1))
 P[1, :, 2] = 0
 P /= P.sum(2, keepdims=True)
+TABLES = Q, P
 
 MARKS = dict(open=[1], close=[2])
 WEIGHTS = [0.2, 0.9, 0.5]
 
 
 def row(table, text):
-    return table[tuple(((V, V) + tuple(text))[-2:])]
+    return table[len(text)] if table.ndim == 2 else table[tuple(((V, V) + tuple(text))[-2:])]
 
 
 def entropy(p):
@@ -38,18 +39,18 @@ def regret(p):
         return np.log(p.max() / p)
 
 
-def budget_after(text, budget, limit):
+def budget_after(text, budget, limit, table):
     left = budget
     for i, y in enumerate(text):
-        cost = regret(row(P, text[:i]))[y]
+        cost = regret(row(table, text[:i]))[y]
         left -= cost if cost <= min(left, limit) else 0
     return left
 
 
-def window_after(text, threshold, window):
+def window_after(text, threshold, window, table):
     left = 0
     for i, y in enumerate(text):
-        p = row(P, text[:i])
+        p = row(table, text[:i])
         left = left - 1 if left else window if entropy(p) >= threshold and y != p.argmax() else 0
     return left
 
@@ -61,20 +62,20 @@ def is_inside(text):
     return inside
 
 
-def of_budget(text):
-    left = budget_after(text, 1.0, 0.8)
-    q, p = row(Q, text), row(P, text)
+def of_budget(text, tables=TABLES):
+    left = budget_after(text, 1.0, 0.8, tables[1])
+    q, p = (row(table, text) for table in tables)
     return standing(q, p, regret(p) <= min(left, 0.8)), 1.0 - left
 
 
-def of_window(text):
-    left = window_after(text, 0.7, 1)
-    q, p = row(Q, text), row(P, text)
+def of_window(text, tables=TABLES):
+    left = window_after(text, 0.7, 1, tables[1])
+    q, p = (row(table, text) for table in tables)
     return (p if left or entropy(p) < 0.7 else standing(q, p, p > 0)), left
 
 
-def of_phase(text):
-    q, p = row(Q, text), row(P, text)
+def of_phase(text, tables=TABLES):
+    q, p = (row(table, text) for table in tables)
     weight = 0.7 if is_inside(text) else 0
     return weight * q + (1 - weight) * p, float(is_inside(text))
 
@@ -119,12 +120,17 @@ def test_each_token_has_the_law_of_its_text_and_the_state_is_that_of_the_text(na
                 assert abs(v.states[i] - plain(text)[1]) < 1e-12
 
 
+def joint_law(plain, tables):
+    joint = np.zeros((V,) * LENGTH)
+    for text in itertools.product(range(V), repeat=LENGTH):
+        joint[text] = np.prod([plain(text[:i], tables)[0][text[i]] for i in range(LENGTH)])
+    return joint
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_texts_of_several_rounds_have_the_product_of_the_laws(name):
     policy, plain = RULES[name]
-    joint = np.zeros((V,) * LENGTH)
-    for text in itertools.product(range(V), repeat=LENGTH):
-        joint[text] = np.prod([plain(text[:i])[0][text[i]] for i in range(LENGTH)])
+    joint = joint_law(plain, TABLES)
     assert abs(joint.sum() - 1) < 1e-12
     # One drafted token a round, so that most tokens have a state from the round before: without it their laws are 0.12 and
     # more from these. With two, only 0.001: rounds are then nearly whole texts.
@@ -132,6 +138,34 @@ def test_texts_of_several_rounds_have_the_product_of_the_laws(name):
     assert specagg.goodness_of_fit(texts, joint).passed
     other = joint.swapaxes(0, 2)  # the test has power
     assert not specagg.goodness_of_fit([t for t in texts if other[t] > 0], other / other.sum()).passed
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_joint_law_of_texts_whose_tokens_have_given_rows(name):
+    policy, plain = RULES[name]
+    q, p = np.array([Q[0, 1], Q[2, 2], Q[1, 0]]), np.array([P[0, 1], P[1, 2], P[2, 0]])  # p[1] has a token with p = 0
+    found, joint = specagg.law(policy, q, p), joint_law(plain, (q, p))
+    assert found.pi.shape == (V,) * LENGTH and abs(found.pi - joint).max() < 1e-12
+    of_q, of_p = np.einsum("i,j,k", *q), np.einsum("i,j,k", *p)
+    due = np.minimum(of_q, joint).sum(), abs(joint - of_p).sum() / 2, abs(of_q - of_p).sum() / 2
+    assert np.allclose(found[1:4], due, rtol=0, atol=1e-12)
+    can = joint > 0
+    with np.errstate(divide="ignore"):
+        assert np.isclose(found.divergence, (joint[can] * np.log(joint[can] / of_p[can])).sum(), rtol=1e-12)
+        as_logits = specagg.law(policy, np.log(q), np.log(p), rows="logits")
+    assert abs(as_logits.pi - joint).max() < 1e-12
+    for y in range(V):  # the state after a token has all that the others' law needs of it
+        rest = specagg.law(policy, q[1:], p[1:], state=plain((y,), (q, p))[1])
+        assert abs(rest.pi - joint[y] / joint[y].sum()).max() < 1e-12
+        assert abs(specagg.law(policy, q[1], p[1], state=plain((y,), (q, p))[1]).pi - rest.pi.sum(1)).max() < 1e-12
+
+
+def test_the_joint_law_is_that_of_the_command_line():
+    # specagg law --json --policy regret-budget:budget=1,limit=0.8, these rows
+    found = specagg.law(specagg.regret_budget(1, 0.8), [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]], [[0.3, 0.5, 0.2], [0.6, 0.1, 0.3]])
+    pi = [[0.3808, 0.0448, 0.1344], [0.2, 0.02, 0.18], [0.02, 0.002, 0.018]]
+    assert abs(found.pi - pi).max() < 1e-12
+    assert abs(found.distance_to_target - 0.29) < 1e-12 and abs(found.divergence - 0.22848838743763578) < 1e-12
 
 
 def test_a_policy_of_each_position():
@@ -170,9 +204,22 @@ def test_what_a_policy_of_a_text_refuses():
         specagg.verify(drafts, q, p, one, bonus=[1])
     with pytest.raises(ValueError, match="q: the policy regret_budget reads the draft's row at the bonus position"):
         specagg.verify(drafts, q[:, :2], p, specagg.regret_budget(1))
-    for refused in (specagg.law, specagg.acceptance):
-        with pytest.raises(TypeError, match="policy: expected a name"):
-            refused(*(one, q[0, 0], p[0, 0]) if refused is specagg.law else (q[0, 0], p[0, 0], one))
+    with pytest.raises(ValueError, match="policy: by_position is of the positions of a round"):
+        specagg.law(one, q[0], p[0])
+    half = np.full((2, 2), 0.5)
+    for message, (policy, a, b), more in (
+            ("q, p: expected rows", (specagg.regret_budget(1), half, half[0]), {}),
+            ("q, p: 21 tokens of 2", (specagg.regret_budget(1), np.full((21, 2), 0.5), np.full((21, 2), 0.5)), {}),
+            ("law: not_normalised", (specagg.regret_budget(1), half, half / 2), {}),
+            ("state: -1 is not a number of at least 0", (specagg.regret_budget(1), half, half), dict(state=-1)),
+            ("state: the policy lossless has none", ("lossless", half[0], half[0]), dict(state=1)),
+            ("kept: the policy regret_budget reads", (specagg.regret_budget(1), half, half), dict(kept=[True, False])),
+            ("kept: the policy ensemble reads", ("ensemble", half[0], half[0]), dict(kept=[True, False])),
+            (r"kept: \[3\], where \[2\] is expected", ("lossless", half[0], half[0]), dict(kept=KEPT))):
+        with pytest.raises(ValueError, match=message):
+            specagg.law(policy, a, b, **more)
+    with pytest.raises(TypeError, match="kept: expected bool or uint8"):
+        specagg.law("lossless", half[0], half[0], kept=[1.0, 0.0])
     with pytest.raises(TypeError, match="policies: expected a list"):
         specagg.by_position("lossless")
     with pytest.raises(ValueError, match="policies: is empty"):
@@ -224,6 +271,16 @@ def test_a_draft_whose_row_is_cut_emits_p(verifier):
     whole = first_tokens(verifier, 20000, kept=np.ones((20000, 1, V), bool))[1]
     assert np.array_equal(whole.tokens, first_tokens(verifier, 20000, kept=None)[1].tokens)
     assert specagg.goodness_of_fit(first_tokens(verifier, 20000, kept=np.zeros(V, np.uint8))[1].tokens[:, 0], p).passed
+
+
+def test_the_law_of_a_cut_row_is_p_and_its_acceptance_that_of_what_is_kept():
+    q, p = Q[0, 1], P[0, 2]
+    for policy in ("lossless", "typical:eps=0.3"):
+        v = first_tokens("token", 1, policy=policy, acceptances=True)[1]
+        whole, cut = specagg.law(policy, q, p), specagg.law(policy, q, p, kept=KEPT)
+        assert np.array_equal(cut.pi, whole.pi) and cut[2:] == whole[2:]
+        assert abs(cut.acceptance - np.minimum(q, whole.pi)[[0, 2]].sum()) < 1e-12
+        assert abs(cut.acceptance - v.acceptance_of_row[0, 0]) < 1e-12 and whole.acceptance > cut.acceptance + 0.01
 
 
 def test_a_token_that_is_dropped_without_the_cut_is_a_bias():
