@@ -157,6 +157,48 @@ TEST_CASE("every policy generates under every verifier and decoder") {
   }
   generates("--decoder n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf");
 }
+TEST_CASE("generate carries the state of a policy from token to token, over rounds") {
+  const auto how = [](const std::string& policy, const std::string& more) {
+    return generated("--max-tokens 80 --policy " + policy + " " + more);
+  };
+  std::string open = "0", close = "1";  // a token with an even id opens, the others close
+  for (int id = 2; id < 4096; ++id) (id % 2 ? close : open) += "/" + std::to_string(id);
+  const std::string phase =
+      "phase:inside=ensemble:lambda=0.9,outside=lossless,open=" + open + ",close=" + close;
+  for (const char* verify : {"token", "block", "match", "coupled"}) {
+    const auto j = how(phase, std::string("--gamma 2 --verify ") + verify);
+    std::size_t inside = 0, other = 0;
+    for (std::size_t i = 0; i < 80; ++i) {
+      const bool is_inside = i > 0 && int(j["tokens"][i - 1]) % 2 == 0;
+      const bool has_p = j["logprob"][i] == j["logprob_target"][i];
+      if (!is_inside) CHECK(has_p);
+      inside += is_inside;
+      other += !has_p;
+    }
+    CHECK((inside > 15 && inside < 65 && other > inside * 9 / 10));
+  }
+  // The gate is always open: after a token that is not the most likely, two have the law p.
+  const auto window = how("entropy-window:threshold=-1,window=2", "--gamma 3");
+  std::vector<std::size_t> runs{0};
+  for (std::size_t i = 0; i < 80; ++i)
+    if (window["logprob"][i] == window["logprob_target"][i]) ++runs.back();
+    else if (runs.back() > 0) runs.push_back(0);
+  runs.pop_back();  // the last may have been cut
+  CHECK(runs.size() > 5);
+  for (const std::size_t run : runs) CHECK(run == 2);
+
+  const std::string cold = "--temperature 0 --gamma 3";
+  const auto text = [&](const std::string& policy) { return how(policy, cold)["tokens"]; };
+  const auto target = text("lossless"), spent = text("regret-budget:budget=0"),
+             some = text("regret-budget:budget=4"), all = text("regret-budget:budget=1e6");
+  CHECK(spent == target);
+  CHECK(all ==
+        generated("--max-tokens 80 --temperature 0 --target " + models + "/draft.gguf")["tokens"]);
+  CHECK((some != target && some != all));
+  // --compare decodes it again and again: each text begins with a new state
+  const auto again = generated("--max-tokens 10 --compare --policy regret-budget:budget=4 " + cold);
+  for (std::size_t i = 0; i < 10; ++i) CHECK(again["tokens"][i] == some[i]);
+}
 TEST_CASE(
     "drafts are made under --gamma auto and --tree auto where the policy asks for the draft's row "
     "in every round") {

@@ -418,7 +418,9 @@ TEST_CASE("law of a policy with state: of all texts, with state, by each verifie
   cli::refuses(policy + " --q @" + short_row.path + " --p @" + short_row.path,
                {"vocabulary_mismatch", "2", "1"});
   cli::refuses(policy + " --grid", {"--grid", "no effect"});
-  cli::refuses("generate --policy regret-budget", {"regret-budget", "has state"});
+  cli::refuses("generate --tree 2 --policy regret-budget", {"regret-budget", "has state"});
+  cli::refuses("generate --draft lookup --policy regret-budget", {"regret-budget", "lookup"});
+  cli::refuses("generate --space raw --policy regret-budget", {"regret-budget", "--space raw"});
   cli::refuses(policy + ",limit=-1" + rows, {"limit", "-1"});
   cli::refuses(policy + ",window=1" + rows, {"window", "budget", "limit=none"});
   cli::refuses("law --policy phase:open=1/x,close=2" + rows, {"open", "1/x"});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -76,13 +77,13 @@ struct named_drafters {
 };
 
 // Towards p alone, drafted by what --draft names.
-void with_drafters(decoder& d, const generate_options& o, const any_policy& policy) {
-  if (!std::holds_alternative<lossless>(policy.chosen))
+void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
+  if (!towards_p)
     refuse("--policy " + d.policy, fmt::format("reads the row of a draft model at every token, and "
                                                "{0} often has none (--draft {0}: --policy "
                                                "lossless)",
                                                d.drafters[0]));
-  (void)in_raw_space(d, policy, false);
+  (void)in_raw_space(d, any_policy(), false);
   d.sparse = d.head;
   const bool measure = o.compare;
   d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed,
@@ -117,17 +118,19 @@ void with_drafters(decoder& d, const generate_options& o, const any_policy& poli
   };
 }
 
-}  // namespace
-
-void prepare_speculative(decoder& d, const generate_options& o, const any_policy& policy) {
+// Drafted by a model, or not at all. stateful: what stands in place of `policy`, or null; its state
+// begins with what is written.
+void with_models(decoder& d, const generate_options& o, const any_policy& policy,
+                 const std::shared_ptr<const stateful_policy>& stateful) {
   const std::optional<any_combiner> combiner = as_combiner(policy);
-  const bool raw = in_raw_space(d, policy, combiner.has_value());
+  const bool raw = in_raw_space(d, policy, !stateful && combiner.has_value());
   // acceptances cost a pass over both rows of every drafted position
   const bool measure = o.compare;
   d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
                automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, {.gamma = g}),
-            combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
+            combined = std::vector<float>(raw ? vocabulary : 0),
+            states = std::vector<any_stateful::state>(g + 1)](const decoding& j) mutable {
       work.options = {g, j.sample, j.end_of_text, measure};
       // alone: nothing is drafted
       metered_model& draft = alone ? j.models.back() : j.models.front();
@@ -146,10 +149,20 @@ void prepare_speculative(decoder& d, const generate_options& o, const any_policy
         if (raw)
           return run(raw_logits{*combiner},
                      raw_logits_verifier(verifier, std::span(combined), j.sample));
+        if (stateful) {
+          states[0] = stateful->policy.begin();
+          return run(stateful->policy, stateful_verifier(verifier, std::span(states)));
+        }
         return with_policy(policy, [&](const auto& chosen) { return run(chosen, verifier); });
       });
     };
   };
+}
+
+}  // namespace
+
+void prepare_speculative(decoder& d, const generate_options& o, const any_policy& policy) {
+  with_models(d, o, policy, nullptr);
 }
 void prepare_speculative(decoder& d, const generate_options& o) {
   d.automatic = d.gamma == "auto";
@@ -160,10 +173,11 @@ void prepare_speculative(decoder& d, const generate_options& o) {
   d.drafts = gamma[0];
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
-  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
-  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.chosen)))
-    with_drafters(d, o, policy);
-  else prepare_speculative(d, o, policy);
+  const std::shared_ptr<const stateful_policy> stateful = parse_stateful(d.policy);
+  const any_policy policy = stateful ? any_policy() : parse_policy(d.policy, o.sample.temperature);
+  const bool towards_p = !stateful && std::holds_alternative<lossless>(policy.chosen);
+  if (!only_models || (d.head && towards_p)) with_drafters(d, o, towards_p);
+  else with_models(d, o, policy, stateful);
 }
 
 namespace {

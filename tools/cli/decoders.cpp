@@ -198,6 +198,7 @@ std::string decoders_help() {
   for (const known& k : all_known)
     all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
   return all +
+         "  Policies with state are for speculative with a draft model.\n"
          "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight "
          "each), minimum, maximum.\n"
          "  --space raw, the default of contrastive, geometric and realign: the models' logits are "

@@ -34,16 +34,17 @@ std::string listed(const Lines& lines) {
   return all;
 }
 std::string policies() {
-  return "Policies (q: draft, p: target):\n" + listed(cli::known_policies());
+  return "Policies (q: draft, p: target):\n" + listed(cli::known_policies()) +
+         "\nPolicies with state, whose law is that of a text. Inside a value of phase / stands for "
+         "a comma:\n" +
+         listed(cli::known_stateful_policies());
 }
 
 // In --help a list that long is only a name; the footer has the words.
-void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* what,
-                bool with_state = false) {
+void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* what) {
   std::vector<std::string> names;
   for (const cli::known_policy& r : cli::known_policies()) names.push_back(r.name);
-  if (with_state)
-    for (const cli::known_stateful& r : cli::known_stateful_policies()) names.push_back(r.name);
+  for (const cli::known_stateful& r : cli::known_stateful_policies()) names.push_back(r.name);
   const CLI::Option* option = cli::takes(c->add_option("--policy", policy, what), names);
   app.get_formatter()->label(option->get_type_name(), "NAME[:KEY=VALUE,...]");
 }
@@ -135,7 +136,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
 void add_law(CLI::App& app, cli::law_options& o) {
   CLI::App* l = app.add_subcommand(
       "law", "The exact law of the emitted token for one pair of rows, and the acceptance");
-  add_policy(app, l, o.policy, "See below [lossless; --grid: every one]", true);
+  add_policy(app, l, o.policy, "See below [lossless; --grid: every one]");
   cli::takes(
       l->add_option("--verify", o.verify, "How drafts are verified [token; --grid: every one]"),
       cli::verifiers);
@@ -155,10 +156,8 @@ void add_law(CLI::App& app, cli::law_options& o) {
   cli::add_color(l);
   l->add_flag("--json", o.json, "JSON instead of a table");
   l->footer(policies() +
-            "\nPolicies with state, whose law is that of a text: a line of --q and of --p for each "
-            "of its tokens\n(of @FILE, or of the argument). Inside a value of phase / stands for a "
-            "comma:\n" +
-            listed(cli::known_stateful_policies()) +
+            "For these --q and --p have a line for each token of the text (of @FILE, or of the "
+            "argument).\n"
             "\n--batch reads "
             "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\","
             "\"q\":[...],\"p\":[...]}\n"

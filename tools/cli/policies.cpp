@@ -197,7 +197,7 @@ any_policy make_policy(const std::string& input, const std::string& given,
     if (r.name == name)
       throw specagg::error(
           input, "policy",
-          "\"" + name + "\" has state: only specagg law --policy takes it, for texts");
+          "\"" + name + "\" has state: generate --decoder speculative and law --q --p take it");
   throw specagg::error(
       input, "policy",
       fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
