@@ -18,6 +18,8 @@ TEST_CASE(
     CHECK(worst_against<2>(
               geometric{l}, [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); },
               false) < 1e-14);
+  const auto raw = geometric{0.3}.unnormalised(view_of(std::array{0.2, 0.5}));
+  CHECK(double(raw.v) == Approx(std::pow(0.2, 0.3) * std::pow(0.5, 0.7)).epsilon(1e-14));
 }
 TEST_CASE("weights of logits sum to anything: three rows against the softmax of sum w l") {
   for (const std::array<double, 3>& w :

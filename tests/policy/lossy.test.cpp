@@ -83,6 +83,20 @@ TEST_CASE("the formula printed in the papers is no law where this one is") {
   CHECK(printed > 1.02);
   CHECK(ours == Approx(1).epsilon(1e-15));
 }
+TEST_CASE("the search for beta where each step passes one token only") {
+  // p = 2^-(i + 2) and q = p 2^-i at token i > 0. Of token 0 little is rejected: 9 and 14 steps.
+  std::vector<double> q(40), p(40);
+  q[0] = p[0] = 1;
+  for (int i = 1; i < 40; ++i) {
+    p[0] -= p[std::size_t(i)] = std::ldexp(1.0, -i - 2);
+    q[0] -= q[std::size_t(i)] = std::ldexp(1.0, -2 * i - 2);
+  }
+  for (const double rejected : {1e-6, 1e-9}) {
+    const double alpha = 1 - p[0] / (q[0] - rejected), c = exact_c(q, p, alpha);
+    const auto law = target_law(lossy{alpha}, q, p), due = target_law(lossy{alpha, 1 / c}, q, p);
+    for (std::size_t v = 0; v < q.size(); ++v) CHECK(std::fabs(law[v] - due[v]) < 1e-14);
+  }
+}
 TEST_CASE("hostile rows end the search for beta") {
   // Ratios p/q spread over 2^-40 .. 2^40 in both rows, and rows that share no token.
   std::vector<double> q(80), p(80);

@@ -10,19 +10,22 @@ using namespace specagg;
 
 namespace {
 
-row due(const row& q, const row& p, double k, double alpha) {
-  const double floor = (1 - alpha) * *std::max_element(p.begin(), p.end());
+// at_1: p at temperature 1.
+row due(const row& q, const row& p, double k, double alpha, const row& at_1) {
+  const double floor = (1 - alpha) * *std::max_element(at_1.begin(), at_1.end());
   row pi;
   double eta = 0;
   std::vector<bool> stands;
   for (std::size_t v = 0; v < p.size(); ++v) {
-    const auto larger = std::count_if(p.begin(), p.end(), [&](double x) { return x > p[v]; });
-    stands.push_back(p[v] >= floor && double(larger) < k);
+    const auto larger =
+        std::count_if(at_1.begin(), at_1.end(), [&](double x) { return x > at_1[v]; });
+    stands.push_back(at_1[v] >= floor && double(larger) < k);
     eta += stands[v] ? 0 : q[v];
   }
   for (std::size_t v = 0; v < p.size(); ++v) pi.push_back((stands[v] ? q[v] : 0) + eta * p[v]);
   return pi;
 }
+row due(const row& q, const row& p, double k, double alpha) { return due(q, p, k, alpha, p); }
 
 }  // namespace
 
@@ -42,6 +45,15 @@ TEST_CASE("relaxed is its formula, with ties, for every k and alpha") {
   }
   CHECK(same < 300);
 }
+TEST_CASE("relaxed reads the target's row at temperature 1, its law is of sampled ones") {
+  const row l{2, 0, 1, -1}, m{0, 1, 0.5, 3};  // m: 0.04, 0.11, 0.06, 0.79
+  const softmax_row<double> q(l, 0.5), p(m, 0.5);
+  const row sampled_q = target_law(lossless{}, q, q), sampled_p = target_law(lossless{}, p, p);
+  for (const double k : {1., 2., 4.})
+    for (const double alpha : {0.88, 0.93, 0.97})
+      CHECK(near(target_law(relaxed{k, alpha}, q, p),
+                 due(sampled_q, sampled_p, k, alpha, softmax(m))));
+}
 TEST_CASE("relaxed with one token, with all, and as token-v3") {
   const std::array<row, 2> rows{row{0.1, 0.2, 0.3, 0.4}, row{0.4, 0.3, 0.2, 0.1}};
   CHECK(near(law_of(relaxed{1, 1}, rows), due(rows[0], rows[1], 1, 1)));
@@ -57,6 +69,9 @@ TEST_CASE("relaxed has k of 1 to 64, and ends where the target has fewer tokens"
   for (const double bad : {0., 0.9, 64.1, double(NAN), inf}) CHECK_FALSE(valid(relaxed{bad, 0.5}));
   CHECK_FALSE(valid(relaxed{2, double(NAN)}));
   CHECK(law_of(relaxed{64, 2}, std::array{row{0.5, 0.5, 0}, row{1, 0, 0}}) == row{0.5, 0.5, 0});
+  row q(70, 1. / 70), p(70);  // 64 of 70 tokens stand
+  for (std::size_t v = 0; v < 70; ++v) p[v] = double(v + 1) / 2485;
+  CHECK(near(law_of(relaxed{64, 1}, std::array{q, p}), due(q, p, 64, 1)));
   // by the formula a token that the target never emits stands where alpha is above 1
   CHECK(law_of(relaxed{1, 2}, std::array{row{0.5, 0.5, 0}, row{1, 0, 0}}) == row{1, 0, 0});
 }

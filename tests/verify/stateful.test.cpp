@@ -188,6 +188,16 @@ TEST_CASE("an entropy gate and a window: the joint law of texts, by any rounds")
   check_joint_law(windows, "entropy_window");
   check_coupled(windows);
 }
+TEST_CASE("an entropy gate measures rows at temperature 1, its law is a sampled one") {
+  const probabilities l{2, 0, 1, -1}, m{0, 1, 0.5, 3};
+  const softmax_row<double> q(l, 0.5), p(m, 0.5), at_1(m);
+  const double h = entropy_of(target_law(lossless{}, at_1, at_1));
+  const auto law = [&](double threshold) {
+    return target_law(entropy_window{threshold}.at({}), q, p);
+  };
+  CHECK(law(h - 1e-9) == target_law(lossless{}, q, q));
+  CHECK(law(h + 1e-9) == target_law(lossless{}, p, p));
+}
 TEST_CASE("a policy inside a span, another outside: the joint law of texts, by any rounds") {
   check_joint_law(thoughts, "phase");
   check_coupled(thoughts);
