@@ -107,7 +107,7 @@ function build_rows() {
         set_probability(key, v, Number(input.value));
         changed();
       });
-      return element("div", {className: `slider is-${key}`}, input, element("output"));
+      return element("div", {className: `slider is-${key}`}, input, element("output", {ariaLive: "off"}));  // #summary says it
     };
     const bar = (which) => element("div", {className: `bar is-${which}`},
       element("div", {className: "track"}, element("i")), element("span"));
@@ -135,12 +135,31 @@ function show_rows(a, b) {
 }
 // In words: to which tokens the two laws give what.
 function show_difference(a, b) {
-  if (!a || !b) return $("difference").replaceChildren();
-  const tokens = (f) => a.pi.map((x, v) => [x - b.pi[v], v]).filter(([d]) => f(d)).map(([d, v]) => `${v} (${percent(Math.abs(d))})`);
+  if (!a || !b) {
+    $("summary").replaceChildren();
+    return $("difference").replaceChildren();
+  }
+  const costs = (x, policy) => `${label(policy)} accepts ${percent(x.acceptance)}, TV(pi, p) ${number(x.distance)}`;
+  $("summary").textContent = `${costs(a, state.a)}; ${costs(b, state.b)}; lossless would accept ${percent(1 - a.models_distance)}.`;
+  const tokens = (f) => a.pi.map((x, v) => [x - b.pi[v], v]).filter(([d]) => f(d)).map(([d, v]) => `${v} (by ${(100 * Math.abs(d)).toFixed(1)} points)`);
   const said = [["more to", tokens((d) => d > 0.0005)], ["less to", tokens((d) => d < -0.0005)]].filter(([, list]) => list.length);
   $("difference").textContent = said.length
     ? `${label(state.a)} gives ${said.map(([word, list]) => `${word} ${list.join(", ")}`).join("; ")} than ${label(state.b)}.`
     : "Both have the same law on these rows.";
+}
+// A row from a field of text; a logit of -inf (a masked token) has probability 0.
+function pasted(id, field) {
+  const words = $(id).value.match(/[^\s,;[\]]+/g) ?? [], logits = $("paste-kind").value === "logits";
+  if (words.length < 2 || words.length > 32) throw new Error(`${field}: 2 to 32 numbers, separated by commas or spaces; here are ${words.length}.`);
+  const row = words.map((word) => {
+    const x = logits && /^["']?-inf(inity)?["']?$/i.test(word) ? -Infinity : Number(word);
+    if (Number.isNaN(x) || x === Infinity || (!logits && x < 0))
+      throw new Error(`${field}: "${word.slice(0, 40)}" is no ${logits ? "logit" : "probability"}.`);
+    return x;
+  });
+  const top = Math.max(...row);
+  if (top === (logits ? -Infinity : 0)) throw new Error(`${field}: no token has a probability above 0.`);
+  return logits ? row.map((x) => Math.exp(x - top)) : row.map((x) => x / top);
 }
 function resize(size) {
   const fit = (row) => Array.from({length: size}, (_, v) => (v < row.length ? row[v] : 0.02));
@@ -230,11 +249,13 @@ function show_curve(a, b) {
     drawn("text", {x: 6, y: 14}, "TV(pi, p)"));
   const order = (one) => (one.name === state.a.name ? 2 : one.name === state.b.name ? 1 : 0);
   for (const one of [...found].sort((s, t) => order(s) - order(t))) {
-    const colour = ["var(--line)", "var(--other)", "var(--pi)"][order(one)];
+    const colour = ["var(--curve)", "var(--other)", "var(--pi)"][order(one)];
     const line = drawn("polyline", {points: one.points.map((t) => `${x(t[1])},${y(t[2])}`).join(" "), fill: "none",
       stroke: colour, "stroke-width": order(one) ? 2.5 : 1.5, "data-policy": one.name});
-    line.append(drawn("title", {}, one.name));
-    parts.push(line);
+    const wide = line.cloneNode();  // which a finger can hit
+    for (const [key, value] of [["stroke", "transparent"], ["stroke-width", 16]]) wide.setAttribute(key, value);
+    wide.append(drawn("title", {}, one.name));
+    parts.push(line, wide);
     const only = one.points.length === 1 ? one.points[0] : null;
     if (only) parts.push(drawn("circle", {cx: x(only[1]), cy: y(only[2]), r: 4, fill: colour}, drawn("title", {}, one.name)));
     parts[parts.length - 1].addEventListener("click", () => {
@@ -314,8 +335,8 @@ function draw_tree(nodes, accepted) {
   $("tree").setAttribute("viewBox", `0 0 400 ${height}`);
   $("tree").replaceChildren(...lines, ...circles);
 }
-function check_equation() {
-  attempt("equation-result", () => {
+function check_equation() {  // whether it is a law
+  return attempt("equation-result", () => {
     const found = ask({ask: "equation", equation: state.equation, alpha: state.alpha});
     const numbers = (row) => row.map((x) => number(x, 3)).join(", ");
     $("equation-result").className = found.passed ? "good" : "bad";
@@ -326,6 +347,7 @@ function check_equation() {
         ? `No law: for q = ${numbers(found.example.q)} and p = ${numbers(found.example.p)}, pi = ${
           numbers(found.example.pi)}, whose sum is ${number(found.example.sum, 3)}. (${found.no_law} of ${found.pairs} pairs.)`
         : `No law anywhere: undefined on ${found.undefined} of ${found.pairs} pairs.`;
+    return found.passed;
   });
 }
 function run_audit() {
@@ -362,10 +384,10 @@ function show_sites() {
   const found = attempt("error", () => ask({ask: "sites", ...state.sites}));
   if (!found) return;
   const best = Math.max(...found.map((x) => x.speedup));
-  const cells = (x) => [x.protocol, x.bytes_up.toLocaleString("en"), x.bytes_down.toLocaleString("en"), number(x.round_ms, 1),
-    number(x.tokens, 2), number(x.speedup, 2)];
+  const cells = (x) => [x.protocol, number(x.speedup, 2), number(x.round_ms, 1), number(x.tokens, 2),
+    x.bytes_up.toLocaleString("en"), x.bytes_down.toLocaleString("en")];
   $("sites").replaceChildren(
-    element("tr", {}, ...["Protocol", "Bytes up", "Bytes down", "Round, ms", "Tokens a round", "Speed-up"].map(
+    element("tr", {}, ...["Protocol", "Speed-up", "Round, ms", "Tokens a round", "Bytes up", "Bytes down"].map(
       (text) => element("th", {textContent: text}))),
     ...found.map((x) => element("tr", {className: x.speedup === best && best > 1 ? "good" : ""},
       ...cells(x).map((text) => element("td", {textContent: text})))));
@@ -381,7 +403,7 @@ let soon = 0, later = 0;
 function changed() {
   remember();
   const rows = {q: normal(state.q), p: normal(state.p), verify: state.verify, gamma: state.gamma};
-  $("error").textContent = "";
+  for (const id of ["error", "audit-result"]) $(id).textContent = "";  // of other rows or policies
   const found = ["a", "b"].map((which) => attempt("error", () => ask({ask: "law", policy: state[which], ...rows})));
   show_rows(...found);
   show_numbers(...found);
@@ -407,16 +429,11 @@ function listen() {
     $("paste").hidden = !$("paste").hidden;
     $("paste-open").setAttribute("aria-expanded", String(!$("paste").hidden));
   });
-  on("paste-use", "click", () => attempt("error", () => {
-    const read = (id) => {
-      const logits = ($(id).value.match(/[^\s,;[\]]+/g) ?? []).map(Number), top = Math.max(...logits);
-      if (logits.length < 2 || logits.length > 32 || !Number.isFinite(top) || logits.some(Number.isNaN))
-        throw new Error("Paste 2 to 32 logits, separated by commas or spaces.");
-      return logits.map((x) => Math.exp(x - top));
-    };
-    const q = read("paste-q"), p = read("paste-p");
-    if (q.length !== p.length) throw new Error(`${q.length} and ${p.length} logits: the rows have one vocabulary.`);
+  on("paste-use", "click", () => attempt("paste-error", () => {
+    const q = pasted("paste-q", "Draft model"), p = pasted("paste-p", "Target model");
+    if (q.length !== p.length) throw new Error(`${q.length} and ${p.length} numbers: both rows have one vocabulary.`);
     [state.q, state.p] = [q, p];
+    $("paste-error").textContent = "";
     changed();
   }));
   for (const which of ["a", "b"])
@@ -441,10 +458,12 @@ function listen() {
     });
   on("shape", "change", () => ((state.shape = $("shape").value), remember(), show_tree()));
   on("propose", "change", () => ((state.propose = $("propose").value), remember(), show_tree()));
-  on("equation", "input", () => ((state.equation = $("equation").value), remember()));
-  on("equation-alpha", "input", () => ((state.alpha = Number($("equation-alpha").value) || 0), remember()));
+  const edited = () => ($("equation-result").replaceChildren(), remember());  // what was said is of another equation
+  on("equation", "input", () => ((state.equation = $("equation").value), edited()));
+  on("equation-alpha", "input", () => ((state.alpha = Number($("equation-alpha").value) || 0), edited()));
   on("equation-check", "click", check_equation);
   on("equation-use", "click", () => {
+    if (!check_equation()) return;
     state.a = {equation: state.equation, alpha: state.alpha};
     build_policy("a");
     changed();
