@@ -90,8 +90,11 @@ S stored(float x) {
   }
 }
 
+// edge: every other row is of this kind (example::fill); or some are of some of the first 14
 struct shape {
   std::size_t requests, vocabulary, most;
+  std::size_t edge = edges;
+  static constexpr std::size_t edges = 17;
 };
 
 template <class S>
@@ -144,7 +147,7 @@ struct example {
       static constexpr double invalid = std::numeric_limits<double>::quiet_NaN();
       static constexpr double temperatures[] = {1, 1, 1, 0.6, 2, 0, 1e-42, 0.05, 1e-6, -1, invalid};
       temperature.push_back(temperatures[random.below(random.below(4) == 0 ? 11 : 6)]);
-      for (std::size_t j = 0; j < each; ++j) fill(random, r, j);
+      for (std::size_t j = 0; j < each; ++j) fill(random, r, j, s.edge);
     }
     tokens.assign(s.requests * s.most, no_token);
     std::vector<double> scratch(verify_scratch(s.vocabulary));
@@ -186,7 +189,7 @@ struct example {
       if (!(mask[i * ((n + 31) / 32) + v / 32] >> v % 32 & 1)) x[v] = stored<S>(-INFINITY);
     return x;
   }
-  void fill(numbers& random, std::size_t r, std::size_t j) {
+  void fill(numbers& random, std::size_t r, std::size_t j, std::size_t edge) {
     const std::size_t n = size.vocabulary;
     S* q = draft.data() + draft_offset + (draft_rows[r].first + j) * size.draft_stride;
     S* p = target.data() + target_offset + (target_rows[r].first + j) * size.target_stride;
@@ -200,8 +203,13 @@ struct example {
       p[v] = stored<S>(float(l) + above);
       q[v] = stored<S>(float(l + apart * random.bell()) + above);
     }
-    const std::size_t v = random.below(n);
-    switch (random.below(30)) {  // mostly nothing
+    const std::size_t v = random.below(n), kind = random.below(30);  // mostly nothing
+    if (edge == shape::edges && kind < 14) make_edge(kind, q, p, v);
+    if (edge < shape::edges && (r + j) % 2) make_edge(edge, q, p, v);
+  }
+  void make_edge(std::size_t kind, S* q, S* p, std::size_t v) {
+    const std::size_t n = size.vocabulary;
+    switch (kind) {
       // p = q
       case 0: std::copy_n(p, n, q); break;
       // disjoint
@@ -225,16 +233,31 @@ struct example {
         for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(float(i));
         break;
       case 10: q[v] = stored<S>(std::nanf("")); break;
-      // blocks whose sums have other units, and rows beyond all units
+      // Blocks whose sums have other units (at temperature 1 between 77 and 78), near each other
+      // and far; and rows beyond all units.
       case 11:
-        for (std::size_t i = 0; i < n; ++i)
-          p[i] = stored<S>(float(i / 1024 % 3) * 60 + float(i % 7));
+        for (std::size_t i = 0; i < n; ++i) {
+          static constexpr float blocks[] = {74, 77, 0};
+          p[i] = stored<S>(blocks[i / 1024 % 3] + float(i % 7) / 2);
+        }
         break;
       case 12:
         for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(1e6f + float(i % 9));
         break;
       case 13:
         for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(-3e38f), q[i] = stored<S>(-1e6f);
+        break;
+      case 14:
+        for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(i % 7 == 3 ? 3e38f : 1e38f);
+        break;
+      // one token alone, and the same of the draft
+      case 15:
+        std::fill_n(p, n, stored<S>(-INFINITY));
+        p[v] = stored<S>(-4.f);
+        break;
+      case 16:
+        std::fill_n(q, n, stored<S>(-INFINITY));
+        q[v] = stored<S>(5.f);
         break;
       default: break;
     }
@@ -344,7 +367,8 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
     b.draft_mask = draft_mask.data();
     b.target_mask = target_mask.data();
   }
-  const on_device storage(std::vector<double>(specagg::cuda::verify_storage(b) / 8));
+  // as memory is that nobody has written
+  const on_device storage(std::vector<double>(specagg::cuda::verify_storage(b) / 8, NAN));
   REQUIRE(specagg::cuda::verify(
               b, static_cast<const Policy*>(device_policies.data()), verifier,
               {verdicts.data(), emissions.data(), want_acceptances ? acceptances.data() : nullptr},

@@ -41,6 +41,16 @@ void for_each_policy(F&& f) {
   }(std::make_index_sequence<policies>());
 }
 
+#if !defined(__CUDACC__)
+inline std::vector<cli::any_policy> all_policies() {
+  std::vector<cli::any_policy> all;
+  for_each_policy([&](const auto& choices) {
+    for (const auto& policy : choices) all.push_back({policy});
+  });
+  return all;
+}
+#endif
+
 // Every policy with this verifier, on rows of every kind; at least `steps` of them. The emulator
 // runs one kernel for all, where the policy is chosen at run time; nvcc makes one for each.
 template <class Verifier>
@@ -58,10 +68,7 @@ void every_policy_agrees(const Verifier& verifier) {
   });
   CHECK(seen.steps > 25000 / (PART < 0 ? 1 : 6));
 #else
-  std::vector<cli::any_policy> all;
-  for_each_policy([&](const auto& choices) {
-    for (const auto& policy : choices) all.push_back({policy});
-  });
+  const std::vector<cli::any_policy> all = all_policies();
   for (; seed <= 72; ++seed)
     agree<float>({6, sizes[seed % 10], 1 + seed % 5}, seed, all, verifier, seen);
   CHECK(seen.steps > 400);
@@ -88,10 +95,7 @@ void every_policy_agrees(const Verifier& verifier) {
 template <class Verifier>
 void every_policy_agrees_in_clusters(const Verifier& verifier) {
   tally seen;
-  std::vector<cli::any_policy> all;
-  for_each_policy([&](const auto& choices) {
-    for (const auto& policy : choices) all.push_back({policy});
-  });
+  const std::vector<cli::any_policy> all = all_policies();
   for (std::uint64_t seed = 1; seed <= 48; ++seed) {
     cuda_emulator::set_order(cuda_emulator::order::shuffled, seed);
     agree<float>({3, seed % 4 == 0 ? 40000 : 17000 + seed, 1 + seed % 4}, seed, all, verifier,

@@ -22,6 +22,8 @@ TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split 
     agree<TestType>({2, vocabulary, 3}, seed, policies, token_verifier{}, seen);
     agree<TestType>({1, vocabulary, 2}, seed, policies, device::coupled{}, seen);
   }
+  for (std::uint64_t seed = 1; seed <= 2 * shape::edges; ++seed)
+    agree<TestType>({4, 2501, 1, seed % shape::edges}, seed, policies, token_verifier{}, seen);
   CHECK(seen.statuses[status::ok] > 50);
 }
 
