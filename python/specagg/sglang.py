@@ -6,7 +6,9 @@ what --speculative-use-rejection-sampling drafted is verified by specagg: with C
 request may have another policy: sampling_params={"custom_params": {"specagg": "lossless,verifier=block"}}. What is
 replaced is private to SGLang, so the versions are named that it was written for; any other keeps its own sampler.
 
-Under policies that read the draft's row the token after a draft that was all accepted has the target's law.
+Under policies that read the draft's row the token after a draft that was all accepted has the target's law. With
+return_logprob the tokens' log-probabilities (output_token_logprobs) are those under the policy's law, unless
+SGLANG_RETURN_ORIGINAL_LOGPROB is set.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ VERSIONS = ("0.5.23",)  # of SGLang
 _PLACES = {  # what is replaced: around() of a function takes it and its arguments
     "sample": "sglang.srt.speculative.eagle_utils.eagle_sample",
     "verify": "sglang.kernels.ops.speculative.reject_sampling.chain_speculative_sampling_triton",
+    "log_probs": "sglang.srt.layers.logprob_processor.compute_spec_logprobs",
     "check": "sglang.srt.sampling.sampling_params.SamplingParams.verify",
 }
 
@@ -40,6 +43,7 @@ def _of_request(sampling_params: Any, usual: Setting | None) -> Setting | None:
 def sample(own: Callable[..., Any], verify_input: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
     """Around eagle_sample(), which edits the target's rows, gives them temperature and filters, and calls verify()."""
     token = _batch.set(batch)
+    batch.specagg_log_pi = None
     try:
         return own(verify_input, batch, *args, **kwargs)
     finally:
@@ -75,6 +79,21 @@ def verify(own: Callable[..., Any], predicts: Tensor, accept_index: Tensor, acce
     # slots of tokens that are not emitted keep what they hold
     slots = retrive_index.long()
     predicts[slots] = torch.where(there, out.tokens, predicts[slots]).to(predicts.dtype)
+    batch.specagg_log_pi = out.log_pi  # for log_probs()
+
+
+def log_probs(own: Callable[..., Any], batch: Any, logits_output: Any, predict: Tensor, **kwargs: Any) -> None:
+    """Around compute_spec_logprobs(), which writes next_token_logprobs [B, gamma + 1] where a request has return_logprob:
+    verify()'s tokens get theirs under pi. Those of other tokens stay the model's."""
+    own(batch, logits_output, predict, **kwargs)
+    log_pi = getattr(batch, "specagg_log_pi", None)
+    if log_pi is None:
+        return
+    from sglang.srt.environ import envs
+
+    if not envs.SGLANG_RETURN_ORIGINAL_LOGPROB.get():
+        theirs = logits_output.next_token_logprobs[:, : log_pi.shape[1]]
+        theirs.copy_(torch.where(log_pi.isnan(), theirs, log_pi.to(theirs.dtype)))
 
 
 def check(own: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
@@ -104,6 +123,6 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     _usual[:] = [usual]
-    for function in (sample, verify, check):
+    for function in (sample, verify, log_probs, check):
         HookRegistry.register(_PLACES[function.__name__], function, HookType.AROUND)
     _log.info("specagg: drafts are verified with SPECAGG_SGLANG=%s", text)

@@ -28,6 +28,7 @@ FUNCTIONS = {  # file:name
     "sglang": [
         "srt/speculative/eagle_utils:eagle_sample", "srt/sampling/sampling_params:SamplingParams.verify",
         "kernels/ops/speculative/reject_sampling:chain_speculative_sampling_triton",
+        "srt/layers/logprob_processor:compute_spec_logprobs",
         "srt/plugins/hook_registry:HookRegistry.register",
     ],
 }
@@ -58,6 +59,7 @@ FIELDS = {  # of classes, those that are read or given
         "srt/managers/schedule_batch:Req": "sampling_params",
         "srt/sampling/sampling_batch_info:SamplingBatchInfo": "temperatures top_ks sampling_seed",
         "srt/sampling/sampling_params:SamplingParams": "custom_params",
+        "srt/layers/logits_processor:LogitsProcessorOutput": "next_token_logprobs",
         "srt/plugins/hook_registry:HookType": "AROUND",
     },
 }

@@ -21,13 +21,14 @@ from specagg import sglang as plug_in  # noqa: E402
 
 FACTS = engine_facts.recorded("sglang")
 VERIFY = "kernels/ops/speculative/reject_sampling:chain_speculative_sampling_triton"
-REPLACED = {"srt/speculative/eagle_utils:eagle_sample": plug_in.sample, VERIFY: plug_in.verify,
+LOG_PROBS = "srt/layers/logprob_processor:compute_spec_logprobs"
+REPLACED = {"srt/speculative/eagle_utils:eagle_sample": plug_in.sample, VERIFY: plug_in.verify, LOG_PROBS: plug_in.log_probs,
             "srt/sampling/sampling_params:SamplingParams.verify": plug_in.check}
 GAMMA = 2
 
 
 def differences(facts):
-    """Of sample() and check(), only what they name themselves counts."""
+    """Of sample(), log_probs() and check(), only what they name themselves counts."""
     facts = {**facts, "functions": {place: names[:len(inspect.signature(REPLACED[place]).parameters) - 1]
                                     if place in REPLACED and place != VERIFY else names
                                     for place, names in facts["functions"].items()}}
@@ -37,6 +38,7 @@ def differences(facts):
 def test_fits_the_recorded_version():
     assert differences(FACTS) == []
     assert FACTS["functions"]["srt/speculative/eagle_utils:eagle_sample"][:2] == ["verify_input", "batch"]
+    assert FACTS["functions"][LOG_PROBS][:3] == ["batch", "logits_output", "predict"]
     assert FACTS["functions"]["srt/plugins/hook_registry:HookRegistry.register"] == ["cls", "target", "hook", "hook_type="]
     for target in plug_in._PLACES.values():  # the recorded places, as SGLang's registry writes them
         assert target in [f"sglang.{place.replace('/', '.').replace(':', '.')}" for place in REPLACED]
@@ -79,11 +81,11 @@ def test_does_nothing_until_asked(sglang, monkeypatch):
     assert sglang.registered == {}
 
 
-def test_registers_three_functions(sglang, monkeypatch):
+def test_registers_four_functions(sglang, monkeypatch):
     monkeypatch.setenv("SPECAGG_SGLANG", "token_v3:alpha=0.3")
     plug_in.register()
     assert sglang.registered == {plug_in._PLACES[one.__name__]: (one, "around")
-                                 for one in (plug_in.sample, plug_in.verify, plug_in.check)}
+                                 for one in (plug_in.sample, plug_in.verify, plug_in.log_probs, plug_in.check)}
     assert plug_in._usual[0].policy.name == "token-v3"
 
 
@@ -225,6 +227,34 @@ def test_policies_of_requests():
                  many.p.softmax(-1))
     check_first(tokens[::2], two_tokens("lossless")[0])
     check_first(tokens[1::2], two_tokens("token_v3:alpha=0.3")[0])
+
+
+def log_probs(monkeypatch, batch, original=False):
+    """[B, GAMMA + 1]: what SGLang hands out; -5 is its own."""
+    envs = types.SimpleNamespace(SGLANG_RETURN_ORIGINAL_LOGPROB=types.SimpleNamespace(get=lambda: original))
+    monkeypatch.setitem(sys.modules, "sglang.srt.environ", types.SimpleNamespace(envs=envs))
+    out = made("srt/layers/logits_processor:LogitsProcessorOutput", next_token_logprobs=None)
+
+    def own(batch, logits_output, predict, accept_index):
+        logits_output.next_token_logprobs = torch.full(accept_index.shape, -5.0)
+
+    plug_in.log_probs(own, batch, out, None, accept_index=torch.zeros(len(batch.reqs), GAMMA + 1))
+    return out.next_token_logprobs
+
+
+@pytest.mark.parametrize("text, temperature", [("lossless,verifier=block", 0.7), ("token_v3:alpha=0.3", 0.6)])
+def test_log_probabilities_are_under_pi(text, temperature, monkeypatch):
+    many, batch = Many(300, temperature=temperature), batch_of(300, temperature=temperature)
+    tokens = run(text, batch, many.drafts, many.q, (many.p / temperature).softmax(-1))
+    found, (first, both) = log_probs(monkeypatch, batch), two_tokens(text.partition(",")[0], temperature)
+    for one, of_one in zip(tokens, found):
+        n = int((one >= 0).sum())
+        due = [first[one[0]]] + [both[one[0], one[1]] / both[one[0]].sum()] * (n > 1)
+        assert np.allclose(np.exp(of_one[: len(due)]), due, atol=1e-5) and (of_one[n:] == -5).all()
+    assert (tokens[:, 1] >= 0).sum() > 30 and (tokens[:, 1] < 0).sum() > 30
+    assert (log_probs(monkeypatch, batch, original=True) == -5).all()
+    plug_in.sample(lambda *args: None, None, batch, None)  # SGLang's own verification: nothing of the round before is left
+    assert (log_probs(monkeypatch, batch) == -5).all()
 
 
 def test_drafts_of_minus_one_end():
