@@ -134,7 +134,7 @@ def test_texts_of_several_rounds_have_the_product_of_the_laws(name):
     assert abs(joint.sum() - 1) < 1e-12
     # One drafted token a round, so that most tokens have a state from the round before: without it their laws are 0.12 and
     # more from these. With two, only 0.001: rounds are then nearly whole texts.
-    texts, _ = rounds(policy, "block", 20000, 1)
+    texts, _ = rounds(policy, "block", 10000, 1)
     assert specagg.goodness_of_fit(texts, joint).passed
     other = joint.swapaxes(0, 2)  # the test has power
     assert not specagg.goodness_of_fit([t for t in texts if other[t] > 0], other / other.sum()).passed
