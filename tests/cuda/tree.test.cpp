@@ -227,7 +227,7 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
   b.draft_rows = draft_rows.data();
   b.target_rows = target_rows.data();
   const std::size_t bytes = device::verify_trees_storage(b);
-  const on_device storage(std::vector<double>(bytes / 8 + 1));
+  const on_device storage(std::vector<double>(bytes / 8 + 1, NAN));
   REQUIRE(device::verify_trees(b, static_cast<const Policy*>(device_policies.data()), verifier,
                                {verdicts.data(), emissions.data(), claims.data()}, storage.data(),
                                bytes, nullptr) == cudaSuccess);
