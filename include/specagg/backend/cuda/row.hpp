@@ -17,14 +17,35 @@ struct row_facts {
 
 namespace detail {
 
-// Four stored logits, which one load reads.
+// Four stored logits, which one load reads. They are words, of which each has two logits of 16
+// bits: as 16-bit numbers each would have a register of its own.
 template <class S>
-struct alignas(4 * sizeof(S)) quad {
-  S x[4];
+struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
+  std::uint32_t words[sizeof(S)];
+  __device__ S operator[](int i) const {
+    if constexpr (sizeof(S) == 4) return specagg::detail::bit_cast<S>(words[i]);
+    else return S{std::uint16_t(words[i / 2] >> i % 2 * 16)};
+  }
+  __device__ void set(int i, S x) {
+    if constexpr (sizeof(S) == 4) words[i] = specagg::detail::bit_cast<std::uint32_t>(x);
+    else
+      words[i / 2] = (words[i / 2] & 0xffff0000u >> i % 2 * 16) | std::uint32_t(x.bits)
+                                                                      << i % 2 * 16;
+  }
+  // The same, as words that the compiler does not know: numbers that it has made of them before
+  // would stay in registers, two for each word.
+  __device__ quad again() const {
+    quad four = *this;
+#if SPECAGG_PTX
+    if constexpr (sizeof(S) == 2)
+      for (std::uint32_t& word : four.words) asm volatile("" : "+r"(word));
+#endif
+    return four;
+  }
   template <class V>
   __device__ V as() const {
     float y[V::lanes];
-    for (int i = 0; i < V::lanes; ++i) y[i] = specagg::detail::number(x[i]);
+    for (int i = 0; i < V::lanes; ++i) y[i] = specagg::detail::number((*this)[i]);
     return V::load(y);
   }
 };
@@ -51,9 +72,10 @@ struct raw_row {
     } else if (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0) {
       return without_masked(*reinterpret_cast<const detail::quad<S>*>(logits + v), v, n);
     }
-    detail::quad<S> four;
+    detail::quad<S> four{};
+#pragma unroll
     for (int i = 0; i < 4; ++i)
-      four.x[i] = i < n ? logits[v + std::size_t(i)] : detail::masked_logit<S>();
+      four.set(i, i < n ? logits[v + std::size_t(i)] : detail::masked_logit<S>());
     return Whole ? four : without_masked(four, v, n);
   }
   // The same as numbers; or token v alone.
@@ -69,8 +91,10 @@ struct raw_row {
     return Whole || !mask || (mask[v / 32] >> v % 32 & 1);
   }
   __device__ detail::quad<S> without_masked(detail::quad<S> four, std::size_t v, int n) const {
-    for (int i = 0; mask && i < n; ++i)
-      if (!kept(v + std::size_t(i))) four.x[i] = detail::masked_logit<S>();
+    if (!mask) return four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < n && !kept(v + std::size_t(i))) four.set(i, detail::masked_logit<S>());
     return four;
   }
 };
@@ -135,7 +159,7 @@ class block_in_registers {
     V sum(0);
 #pragma unroll
     for (std::size_t i = 0; i < 16; ++i) {
-      const V l = l_[i].template as<V>();
+      const V l = l_[i].again().template as<V>();
       sum = sum + keep(w(l - V(shift)), l, 4 * (threadIdx.x % 16) + 64 * i);
     }
     return {largest, across_group<specagg::detail::add>(sum)};
@@ -145,9 +169,13 @@ class block_in_registers {
   template <class F>
   __device__ void each(const F& f) const {
 #pragma unroll
-    for (int i = 0; i < 64; ++i)
-      f(i, specagg::detail::number(l_[i / 4].x[i % 4]),
-        4 * (threadIdx.x % 16) + 64 * std::size_t(i / 4) + std::size_t(i % 4));
+    for (int a = 0; a < 16; ++a) {
+      const quad<S> four = l_[a].again();
+#pragma unroll
+      for (int b = 0; b < 4; ++b)
+        f(4 * a + b, specagg::detail::number(four[b]),
+          4 * (threadIdx.x % 16) + 64 * std::size_t(a) + std::size_t(b));
+    }
   }
 
  private:
@@ -263,6 +291,9 @@ __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double
                              bool confidence, block_sum<float>* out) {
   const row_scales scales(temperature);
   if (!scales.valid) return;
+#if SPECAGG_PTX
+  __builtin_assume(__isGlobal(row.logits));
+#endif
   const block_in_registers<S> block(row, b);
   const float largest = block.largest();
   const auto sum = block.sum(largest, scales.sampled, 0);

@@ -93,6 +93,7 @@ class child_law {
 // the draft those that children were proposed from, or, with all_of_draft, those after every node.
 template <class S, bool Whole>
 struct rows_of_trees {
+  static constexpr bool whole = Whole;
   tree_batch<S> b;
   std::size_t draft_rows;
   bool all_of_draft;

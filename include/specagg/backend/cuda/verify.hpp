@@ -118,6 +118,7 @@ __device__ std::size_t cluster_number(const Together& together) {
 // The rows that requests with drafts need: draft_rows of the draft, then most + 1 of the target.
 template <class Batch, bool Whole>
 struct rows_of_drafts {
+  static constexpr bool whole = Whole;
   Batch b;
   std::size_t draft_rows;
   bool bonus_reads_draft;
@@ -162,9 +163,14 @@ __device__ inline void wait_for_last_kernel() {
 #endif
 }
 
+// Thread blocks of sum_rows that share a multiprocessor. Of a whole row in 16 bits the 64 logits of
+// a thread take 32 registers, which leaves room for 4; others take more.
+template <class Rows>
+inline constexpr int sums_at_once =
+    Rows::whole && sizeof(*Rows{}.b.draft) <= 2 && sizeof(*Rows{}.b.target) <= 2 ? 4 : 2;
 // A thread block reads 16 blocks of one row, 16 threads each. No thread waits for another block.
 template <class Rows>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
