@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include <specagg/kernel/math.hpp>
 #include <specagg/kernel/simd.hpp>
 #include <specagg/token.hpp>
 
@@ -296,6 +297,13 @@ template <class Rows>
 SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
   if constexpr (Walked<Rows>) return rows.walker();
   else return one_thread();
+}
+// log x, as an emission reports it; or x itself, where the rows' walker takes these logarithms when
+// all emissions are known.
+template <class Rows>
+SPECAGG_FUNCTION double log_to_report(const Rows& rows, double x) {
+  if constexpr (requires { rows.walker().takes_logs_at_the_end; }) return x;
+  else return log(x);
 }
 
 // The reductions that rows offer to policies. f(at) returns a vec, or both(a, b) for two results.

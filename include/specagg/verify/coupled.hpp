@@ -159,8 +159,8 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
       if (!(total > 0) || !(total < infinity)) return status::undefined_target;
       e.token = specagg::race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
       const auto seen = specagg::at(rows, std::size_t(e.token));
-      e.log_pi = log(as_double(pi(seen)));
-      e.log_p = log(as_double(seen.p));
+      e.log_pi = log_to_report(rows, as_double(pi(seen)));
+      e.log_p = log_to_report(rows, as_double(seen.p));
       return status::ok;
     };
     result.why = detail::bonus_of(drafted.bonus, j == g, policy, q_rows, p_rows, j, e, draw);

@@ -346,8 +346,8 @@ SPECAGG_FUNCTION examined examine(const Rows& rows, const Pi& pi, token_id y) {
   if constexpr (requires { requires Rows::draft_is_cut; })
     if (!(d.t > 0)) d.w = 0, d.t = 1;  // it was not kept
   d.e.why = outside_support(y, rows.size(), d.t);
-  d.e.log_pi = log(d.w);
-  d.e.log_p = log(as_double(Sides::p(seen)));
+  d.e.log_pi = log_to_report(rows, d.w);
+  d.e.log_p = log_to_report(rows, as_double(Sides::p(seen)));
   return d;
 }
 template <class Rows, class Pi>
@@ -368,8 +368,8 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
   if (z == no_token) return status::undefined_target;
   const auto seen = specagg::at(rows, std::size_t(z));
   out.token = z;
-  out.log_pi = log(as_double(pi(seen)));
-  out.log_p = log(as_double(Sides::p(seen)));
+  out.log_pi = log_to_report(rows, as_double(pi(seen)));
+  out.log_p = log_to_report(rows, as_double(Sides::p(seen)));
   return status::ok;
 }
 

@@ -147,6 +147,13 @@ __device__ int lanes_at(std::size_t count, std::size_t k) {
   else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
 }
 
+// An emission as it is written: until then log_pi and log_p are pi and p.
+__device__ inline emission with_logs(emission e) {
+  e.log_pi = log(e.log_pi);
+  e.log_p = log(e.log_p);
+  return e;
+}
+
 // Rows lie on this device as a whole. (Other than that: backend/cuda/sharded.hpp.)
 struct whole_rows {
   static constexpr bool are_shared = false;
@@ -161,6 +168,7 @@ template <bool Whole, class Shards = detail::whole_rows>
 class collective : public Shards {
  public:
   static constexpr bool whole = Whole;
+  static constexpr bool takes_logs_at_the_end = true;  // with_logs() does
   __device__ explicit collective(detail::shared_memory& shared, const Shards& shards = {})
       : Shards(shards), shared_(&shared) {
     detail::refuse_flags_that_change_bits();
@@ -180,8 +188,9 @@ class collective : public Shards {
   // The warps of all of them, and the number of this one.
   __device__ std::size_t warps() const { return std::size_t(size_) * (threads / 32); }
   __device__ std::size_t warp() const { return rank_ * (threads / 32) + threadIdx.x / 32; }
-  // True for one thread of all: the one that writes the results.
+  // True for one thread of all, and for its warp, whose threads write the results.
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
+  __device__ bool writes() const { return rank_ == 0 && threadIdx.x < 32; }
 
   // The members of one_thread (kernel/reduce.hpp). Every thread gets the result.
   template <class Op, class Rows, class F>

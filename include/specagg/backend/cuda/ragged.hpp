@@ -204,19 +204,20 @@ __device__ auto draft_row(const ragged<S, Draft>& b, std::size_t r, std::size_t 
 
 __device__ inline void write(const ragged_outcome& out, std::size_t r, std::size_t most,
                              const verified& f) {
-  out.accepted[r] = std::int32_t(f.said.accepted);
-  if (out.emitted) out.emitted[r] = std::int32_t(f.said.emitted);
-  if (out.statuses) out.statuses[r] = std::int32_t(f.said.why);
-  for (std::size_t i = 0; i <= most; ++i) {
-    const std::size_t at = r * (most + 1) + i;
-    const bool there = i < f.said.emitted;
-    constexpr float none = std::numeric_limits<float>::quiet_NaN();
-    out.tokens.set(at, there ? f.emissions[i].token : no_token);
-    if (out.log_pi) out.log_pi[at] = there ? float(f.emissions[i].log_pi) : none;
-    if (out.log_p) out.log_p[at] = there ? float(f.emissions[i].log_p) : none;
+  const std::size_t lane = threadIdx.x % 32, at = r * (most + 1) + lane;
+  if (lane == 0) {
+    out.accepted[r] = std::int32_t(f.said.accepted);
+    if (out.emitted) out.emitted[r] = std::int32_t(f.said.emitted);
+    if (out.statuses) out.statuses[r] = std::int32_t(f.said.why);
   }
-  for (std::size_t i = 0; out.acceptances && i < most; ++i)
-    out.acceptances[r * most + i] = f.acceptances[i];
+  if (lane <= most) {
+    const bool there = lane < f.said.emitted;
+    constexpr float none = std::numeric_limits<float>::quiet_NaN();
+    out.tokens.set(at, there ? f.emissions[lane].token : no_token);
+    if (out.log_pi) out.log_pi[at] = there ? float(log(f.emissions[lane].log_pi)) : none;
+    if (out.log_p) out.log_p[at] = there ? float(log(f.emissions[lane].log_p)) : none;
+  }
+  if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
 }
 
 // As can_launch() of a batch<S>.

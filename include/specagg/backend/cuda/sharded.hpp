@@ -253,8 +253,8 @@ __device__ bool is_finished(const shard<S>& b, std::size_t r) {
 template <bool Whole, class S>
 __device__ void finish(const collective<Whole, shard_log>& together, const shard<S>& b,
                        const outcome& out, std::size_t r, const verified& f) {
-  if (!together.leads()) return;
-  b.finished[r] = !together.lacks();
+  if (!together.writes()) return;
+  if (together.leads()) b.finished[r] = !together.lacks();
   const draft_acceptance none[most_drafted] = {};
   if (!together.lacks()) write(out, r, b.most, f);
   else if (b.gathered + 1 == b.exchanges)

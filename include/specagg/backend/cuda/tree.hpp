@@ -155,8 +155,7 @@ __global__ void __launch_bounds__(threads, 2)
     return device_row(target_row<Whole>(b, r, n), shared.facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
-    // Policies that do not read the draft ask for no row of it. Then there may be none, and none is
-    // made.
+    // Policies that do not read the draft ask for no row of it, and there may be none.
     return device_row(draft_row<Whole>(b, r, n), shared.facts[n], together);
   };
   const auto law = [&](std::size_t i) {
@@ -187,10 +186,11 @@ __global__ void __launch_bounds__(threads, 2)
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,
         tree_memory<float, collective<Whole>&>{
             {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, {}, together});
-  if (!together.leads()) return;
-  out.verdicts[r] = v;
-  for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.levels + 1) + i] = emissions[i];
-  for (std::size_t i = 0; out.claims && i <= b.most; ++i)
+  if (!together.writes()) return;
+  const std::size_t lane = threadIdx.x;
+  if (lane == 0) out.verdicts[r] = v;
+  if (lane < v.emitted) out.emissions[r * (b.levels + 1) + lane] = with_logs(emissions[lane]);
+  for (std::size_t i = lane; out.claims && i <= b.most; i += 32)
     out.claims[r * (b.most + 1) + i] = nodes[i].claim;
 }
 

@@ -220,19 +220,19 @@ struct same_for_all {
   __device__ const Policy& operator[](std::size_t) const { return policy; }
 };
 
-// What a request's verification has found.
+// What a request's verification has found. write() is of the threads of a warp.
 struct verified {
   verdict said;
-  const emission* emissions;
+  const emission* emissions;            // before with_logs()
   const draft_acceptance* acceptances;  // or null
 };
+static_assert(most_drafted < 32, "a thread of the warp for each emission");
 __device__ inline void write(const outcome& out, std::size_t r, std::size_t most,
                              const verified& f) {
-  out.verdicts[r] = f.said;
-  for (std::size_t i = 0; i < f.said.emitted; ++i)
-    out.emissions[r * (most + 1) + i] = f.emissions[i];
-  for (std::size_t i = 0; out.acceptances && i < most; ++i)
-    out.acceptances[r * most + i] = f.acceptances[i];
+  const std::size_t lane = threadIdx.x % 32;
+  if (lane == 0) out.verdicts[r] = f.said;
+  if (lane < f.said.emitted) out.emissions[r * (most + 1) + lane] = with_logs(f.emissions[lane]);
+  if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
 }
 
 // What verify_requests asks of a batch, with others for parts of rows (backend/cuda/sharded.hpp):
@@ -250,7 +250,7 @@ __device__ bool is_finished(const Batch&, std::size_t /*r*/) {
 template <class Together, class Batch, class Outcome>
 __device__ void finish(const Together& together, const Batch& b, const Outcome& out, std::size_t r,
                        const verified& f) {
-  if (together.leads()) write(out, r, b.most, f);
+  if (together.writes()) write(out, r, b.most, f);
 }
 
 template <class Policies>

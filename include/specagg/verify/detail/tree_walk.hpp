@@ -246,8 +246,8 @@ struct tree_walk {
                 here.next = 0;
                 here.why = status::undefined_target;
               }
-              child.log_pi = log(child.pi);
-              child.log_p = log(as_double(pair_sides::p(seen)));
+              child.log_pi = log_to_report(rows, child.pi);
+              child.log_p = log_to_report(rows, as_double(pair_sides::p(seen)));
             }
           });
           return status::ok;
