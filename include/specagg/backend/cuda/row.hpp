@@ -65,7 +65,7 @@ struct raw_row {
   const std::uint32_t* mask;
   std::size_t size;
 
-  // Tokens v .. v + 3, of which n exist (the others: -inf).
+  // Tokens v .. v + 3, of which n exist (the others: -inf); v is a multiple of four.
   __device__ detail::quad<S> four_at(std::size_t v, int n) const {
     if (Whole) {
       if (n > 0) return *reinterpret_cast<const detail::quad<S>*>(logits + v);
@@ -91,10 +91,11 @@ struct raw_row {
     return Whole || !mask || (mask[v / 32] >> v % 32 & 1);
   }
   __device__ detail::quad<S> without_masked(detail::quad<S> four, std::size_t v, int n) const {
-    if (!mask) return four;
+    if (!mask || n == 0) return four;
+    const std::uint32_t allowed = mask[v / 32] >> v % 32;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (i < n && !kept(v + std::size_t(i))) four.set(i, detail::masked_logit<S>());
+      if (!(allowed >> i & 1)) four.set(i, detail::masked_logit<S>());
     return four;
   }
 };
