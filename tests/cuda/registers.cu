@@ -12,6 +12,7 @@ using namespace specagg;
 using namespace specagg::cuda;
 using namespace specagg::cuda::detail;
 using b16 = batch<bf16>;
+using f32 = batch<float>;
 using ragged_logits = ragged<bf16, bf16>;
 using filtered_logits = filtered<bf16, bf16>;
 template <class Batch, bool Whole>
@@ -36,25 +37,27 @@ SUM(rows_in<b16, true>)
 #elif KERNEL == 1
 SUM(rows_in<b16, false>)
 #elif KERNEL == 2
-FILTER(rows_in<filtered_logits, false>)
+SUM(rows_in<f32, true>)
 #elif KERNEL == 3
-VERIFY(true, b16, outcome, lossless, token_verifier)
+FILTER(rows_in<filtered_logits, false>)
 #elif KERNEL == 4
-VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
+VERIFY(true, b16, outcome, lossless, token_verifier)
 #elif KERNEL == 5
-VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
+VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 6
-VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 7
-VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
 #elif KERNEL == 8
-VERIFY(true, b16, outcome, lossless, block_verifier)
+VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
 #elif KERNEL == 9
-VERIFY(true, b16, outcome, lossless, match_verifier)
+VERIFY(true, b16, outcome, lossless, block_verifier)
 #elif KERNEL == 10
-VERIFY(true, b16, outcome, token_v3, token_verifier)
+VERIFY(true, b16, outcome, lossless, match_verifier)
 #elif KERNEL == 11
-VERIFY(true, b16, outcome, lossy, token_verifier)
+VERIFY(true, b16, outcome, token_v3, token_verifier)
 #elif KERNEL == 12
+VERIFY(true, b16, outcome, lossy, token_verifier)
+#elif KERNEL == 13
 TREES(true, lossless, traversal)
 #endif
