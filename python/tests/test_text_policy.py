@@ -143,7 +143,8 @@ def test_texts_of_several_rounds_have_the_product_of_the_laws(name):
 @pytest.mark.parametrize("name", RULES)
 def test_the_joint_law_of_texts_whose_tokens_have_given_rows(name):
     policy, plain = RULES[name]
-    q, p = np.array([Q[0, 1], Q[2, 2], Q[1, 0]]), np.array([P[0, 1], P[1, 2], P[2, 0]])  # p[1] has a token with p = 0
+    # The states and both parameters of each policy count with these rows; p[2] has a token with p = 0.
+    q, p = np.array([Q[3, 0], Q[0, 2], Q[3, 0]]), np.array([P[2, 3], P[0, 0], P[1, 1]])
     found, joint = specagg.law(policy, q, p), joint_law(plain, (q, p))
     assert found.pi.shape == (V,) * LENGTH and abs(found.pi - joint).max() < 1e-12
     of_q, of_p = np.einsum("i,j,k", *q), np.einsum("i,j,k", *p)
