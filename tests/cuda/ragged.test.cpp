@@ -353,7 +353,7 @@ void agree_ragged(const shape& s, std::uint64_t seed, const Policy& policy,
     b.bonus_from = other == 0 ? bonus_choice(false) : bonus_choice::target();
   const auto run = [&](const auto& batch) {
     const std::size_t bytes = device::verify_storage(batch);
-    const on_device storage(std::vector<double>(bytes / 8));
+    const on_device storage(std::vector<double>(bytes / 8, NAN));
     REQUIRE(device::verify(batch, policy, verifier, there.out(want), storage.data(), bytes - 1,
                            nullptr) == cudaErrorInvalidValue);
     REQUIRE(device::verify(batch, policy, verifier, there.out(want), storage.data(), bytes,
