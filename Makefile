@@ -85,7 +85,8 @@ tidy:  ## clang-tidy over tests, examples and tools
 
 site:  ## build/site/html/: the documentation as pages for a browser, with a reference (a minute; Chromium checks it if it is there)
 	@scripts/bootstrap site
-	@if command -v emcc >/dev/null; then tools/explorer/build; else echo "SKIPPED: the explorer: there is no emcc"; fi
+	@if command -v emcc >/dev/null; then tools/explorer/build & else echo "SKIPPED: the explorer: there is no emcc"; fi; \
+	 tools/site/build --install && wait $$!
 	@tools/site/build
 	@tools/site/check
 	@if [ -x build/bin/specagg ]; then tools/explorer/check; else echo "SKIPPED: the explorer's check needs build/bin/specagg"; fi

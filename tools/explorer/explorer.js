@@ -252,17 +252,10 @@ function show_curve(a, b) {
     const colour = ["var(--curve)", "var(--other)", "var(--pi)"][order(one)];
     const line = drawn("polyline", {points: one.points.map((t) => `${x(t[1])},${y(t[2])}`).join(" "), fill: "none",
       stroke: colour, "stroke-width": order(one) ? 2.5 : 1.5, "data-policy": one.name});
-    const wide = line.cloneNode();  // which a finger can hit
-    for (const [key, value] of [["stroke", "transparent"], ["stroke-width", 16]]) wide.setAttribute(key, value);
-    wide.append(drawn("title", {}, one.name));
-    parts.push(line, wide);
+    parts.push(line);
     const only = one.points.length === 1 ? one.points[0] : null;
-    if (only) parts.push(drawn("circle", {cx: x(only[1]), cy: y(only[2]), r: 4, fill: colour}, drawn("title", {}, one.name)));
-    parts[parts.length - 1].addEventListener("click", () => {
-      state.b = {name: one.name, parameters: {}};
-      build_policy("b");
-      changed();
-    });
+    if (only) parts.push(drawn("circle", {cx: x(only[1]), cy: y(only[2]), r: 4, fill: colour}));
+    parts[parts.length - 1].append(drawn("title", {}, one.name));
   }
   for (const [point, colour, policy] of [[b, "var(--other)", state.b], [a, "var(--pi)", state.a]]) {
     if (!point) continue;
@@ -273,6 +266,21 @@ function show_curve(a, b) {
     parts.push(name);
   }
   $("curve").replaceChildren(...parts);
+}
+
+// The policy whose curve is nearest to a place on the screen, if a finger there can mean it.
+function nearest_curve(x, y) {
+  let name = null, least = 24;
+  for (const line of $("curve").querySelectorAll("polyline")) {
+    const points = [...line.points].map((point) => point.matrixTransform(line.getScreenCTM()));
+    for (let i = 0; i < points.length; ++i) {
+      const a = points[Math.max(i - 1, 0)], b = points[i], dx = b.x - a.x, dy = b.y - a.y;
+      const part = ((x - a.x) * dx + (y - a.y) * dy) / (dx * dx + dy * dy) || 0, t = Math.min(1, Math.max(0, part));
+      const far = Math.hypot(a.x + t * dx - x, a.y + t * dy - y);
+      if (far < least) [name, least] = [line.dataset.policy, far];
+    }
+  }
+  return name;
 }
 
 // ---- a step, a tree, an equation, an audit, two sites ------------------------------------------
@@ -436,6 +444,13 @@ function listen() {
     $("paste-error").textContent = "";
     changed();
   }));
+  on("curve", "click", (event) => {
+    const name = nearest_curve(event.clientX, event.clientY);
+    if (!name) return;
+    state.b = {name, parameters: {}};
+    build_policy("b");
+    changed();
+  });
   for (const which of ["a", "b"])
     on("policy-" + which, "change", () => {
       const name = $("policy-" + which).value;
@@ -503,11 +518,23 @@ function show_all() {
   show_sites();
 }
 
+// The site's switch between light and dark, where it was used; else the system's.
+function follow_site() {
+  let chosen = null;
+  try {
+    chosen = JSON.parse(localStorage.getItem(new URL("..", location).pathname + ".__palette"))?.color?.scheme;
+  } catch {
+    // a browser that keeps nothing
+  }
+  if (chosen) document.documentElement.style.colorScheme = chosen === "slate" ? "dark" : "light";
+}
+
 async function load() {  // what tools/explorer/build appends to library.js: WebAssembly, compressed, as text
   const bytes = Uint8Array.from(atob(specagg_program), (c) => c.charCodeAt(0));
   const program = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   return specagg_module({wasmBinary: await program.arrayBuffer()});
 }
+follow_site();
 load().then((made) => {
   library = made;
   catalogue = ask({ask: "catalogue"});
