@@ -43,21 +43,27 @@ FILTER(rows_in<filtered_logits, false>)
 #elif KERNEL == 4
 VERIFY(true, b16, outcome, lossless, token_verifier)
 #elif KERNEL == 5
-VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
+VERIFY(true, f32, outcome, lossless, token_verifier)
 #elif KERNEL == 6
-VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
+VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 7
-VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 8
-VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
 #elif KERNEL == 9
-VERIFY(true, b16, outcome, lossless, block_verifier)
+VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
 #elif KERNEL == 10
-VERIFY(true, b16, outcome, lossless, match_verifier)
+VERIFY(true, b16, outcome, lossless, block_verifier)
 #elif KERNEL == 11
-VERIFY(true, b16, outcome, token_v3, token_verifier)
+VERIFY(true, b16, outcome, lossless, match_verifier)
 #elif KERNEL == 12
-VERIFY(true, b16, outcome, lossy, token_verifier)
+VERIFY(true, b16, outcome, lossless, coupled)
 #elif KERNEL == 13
+VERIFY(true, b16, outcome, token_v3, token_verifier)
+#elif KERNEL == 14
+VERIFY(true, b16, outcome, lossy, token_verifier)
+#elif KERNEL == 15
 TREES(true, lossless, traversal)
+#elif KERNEL == 16
+TREES(true, lossless, recursive_rejection)
 #endif
