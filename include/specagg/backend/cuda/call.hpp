@@ -112,6 +112,7 @@ inline ragged_outcome outcome_of(const ragged_call& c) {
 template <class S, class Draft, bool Filtered = false, class Policy, class Verifier>
 int verify_call(const ragged_call& c, const Policy& policy, const Verifier& verifier,
                 void* stream) {
+  if (c.storage_bytes < 0 || c.end_count < 0) return cudaErrorInvalidValue;
   if (const auto e = cudaSetDevice(int(c.device)); e != cudaSuccess) return e;
   return verify(detail::batch_of<S, Draft, Filtered>(c), policy, verifier, detail::outcome_of(c),
                 c.storage, std::size_t(c.storage_bytes), static_cast<cudaStream_t>(stream));

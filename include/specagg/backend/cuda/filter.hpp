@@ -348,9 +348,10 @@ class logits_of_block {
     return m_->sums[m_->found].max;
   }
   // Lists the tokens with keep(logit, id), in ascending order of their ids: none is below `lowest`.
-  // False if there are too many.
+  // False if there are too many. A function of its own: its registers are a block's logits.
   template <class Keep>
-  __device__ bool list_kept(float lowest, block_list& list, const Keep& keep) const {
+  __device__ SPECAGG_OUTLINE bool list_kept(float lowest, block_list& list,
+                                            const Keep& keep) const {
     const std::size_t n = block_count(size());
     const unsigned group = threadIdx.x / 16;
     unsigned listed = 0;

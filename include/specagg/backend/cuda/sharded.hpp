@@ -170,11 +170,12 @@ __global__ void __launch_bounds__(threads)
 // The facts of row j of request r from all records, by the threads of a warp. A row beyond all
 // units is only marked; again: all threads of the block sum it relative to its largest logit.
 template <bool Again, class S, bool Whole>
-__device__ shard_facts facts_of_shards(const rows_of_drafts<shard<S>, Whole>& rows,
-                                       const raw_row<S, Whole>& row, std::size_t r, std::size_t j,
-                                       double temperature, bool confidence,
-                                       const block_sum<float>* facts,
-                                       collective<Whole, shard_log>& together) {
+__device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shard<S>, Whole>& rows,
+                                                       const raw_row<S, Whole>& row, std::size_t r,
+                                                       std::size_t j, double temperature,
+                                                       bool confidence,
+                                                       const block_sum<float>* facts,
+                                                       collective<Whole, shard_log>& together) {
   const shares& of = rows.b.of;
   const record_of_rows<S, Whole> records{rows};
   const block_sum<float>* const record = records.at(0, r, j, facts);
@@ -343,6 +344,8 @@ template <class S, class Policies, class Verifier>
     return verify_shard(b, detail::same_for_all<Policies>{policies}, verifier, out, step, stream);
   } else {
     using Policy = detail::policy_of<Policies>;
+    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
+                  "specagg: one policy for all requests, or a device pointer to one for each");
     const bool reads =
         (b.most > 0 || reads_draft<Policy>) &&
         (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
