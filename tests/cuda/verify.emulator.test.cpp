@@ -11,26 +11,30 @@ namespace {
 
 // The largest cluster that verification of a batch of `requests` used on this device. Its results
 // are the CPU's.
-unsigned cluster_on(int ordinal, std::size_t requests) {
+unsigned cluster_on(int ordinal, std::size_t requests, std::size_t V = 40000) {
   REQUIRE(cudaSetDevice(ordinal) == cudaSuccess);
   counted() = {};
   tally seen;
-  agree<float>({requests, 40000, 2}, 7, std::vector{lossless{}}, token_verifier{}, seen);
+  agree<float>({requests, V, 1}, 7, std::vector{lossless{}}, token_verifier{}, seen);
   return counted().largest_cluster;
 }
 
 }  // namespace
 
 TEST_CASE("cuda: clusters are as large as the device allows, and there is none where it has none") {
-  cuda_emulator::set_devices(5);
+  cuda_emulator::set_devices(6);
   cuda_emulator::ability_of(1).clusters = false;
   cuda_emulator::ability_of(2).largest_cluster = 4;
   cuda_emulator::ability_of(3).largest_cluster = 1;
   cuda_emulator::ability_of(4).ptx_version = 80;
+  cuda_emulator::ability_of(5).blocks = 1;  // on each of 132 multiprocessors
   CHECK(cluster_on(0, 1) == 4);  // 40 blocks of 1024 tokens; 16 of them for each thread block
   CHECK(cluster_on(1, 1) == 1);
   CHECK(cluster_on(2, 1) == 4);
   CHECK(cluster_on(3, 1) == 1);
+  CHECK(cluster_on(0, 67, 17000) == 2);
+  CHECK(cluster_on(5, 66, 17000) == 2);
+  CHECK(cluster_on(5, 67, 17000) == 1);
   cuda_emulator::set_devices(1);
 }
 

@@ -334,6 +334,7 @@ cudaError_t enqueue(cudaStream_t, operation&);                        // made in
 cudaError_t set_attribute(cudaFuncAttribute);
 cudaError_t get_attributes(cudaFuncAttributes&);
 cudaError_t most_clusters(int&, const cudaLaunchConfig_t&);
+cudaError_t most_blocks(int&);
 
 // A kernel and its arguments, by value.
 template <class... Parameters>
@@ -375,6 +376,10 @@ cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute attr
 template <class... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
   return cuda_emulator::get_attributes(*attributes);
+}
+template <class... Parameters>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, void (*)(Parameters...), int, std::size_t) {
+  return cuda_emulator::most_blocks(*count);
 }
 template <class... Parameters>
 cudaError_t cudaOccupancyMaxActiveClusters(int* count, void (*)(Parameters...), const cudaLaunchConfig_t* config) {

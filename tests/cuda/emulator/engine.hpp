@@ -56,6 +56,7 @@ struct ability {
   bool clusters = true;          // cudaDevAttrClusterLaunch
   unsigned largest_cluster = 8;  // that cudaOccupancyMaxActiveClusters finds room for
   int ptx_version = 90;          // of the code that runs
+  int blocks = 2;                // of a kernel that a multiprocessor runs at once
 };
 ability& ability_of(int device);
 

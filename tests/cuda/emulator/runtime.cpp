@@ -308,6 +308,11 @@ cudaError_t get_attributes(cudaFuncAttributes& a) {
   a = {0, 0, 0, 1024, 32, ability_of(runtime().device).ptx_version, 90, 0};
   return answer(planned());
 }
+cudaError_t most_blocks(int& count) {
+  ++counted().questions;
+  count = ability_of(runtime().device).blocks;
+  return answer(planned());
+}
 cudaError_t most_clusters(int& count, const cudaLaunchConfig_t& c) {
   ++counted().questions;
   unsigned size = 1;

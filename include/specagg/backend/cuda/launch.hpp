@@ -14,7 +14,7 @@ namespace detail {
 
 // What the current device can do with a kernel.
 struct kernel_limits {
-  unsigned processors = 0, cluster = 1;  // cluster: the largest that fits on the device
+  unsigned blocks = 0, cluster = 1;  // thread blocks at once; the largest cluster that fits
   // whether it may start before the kernel before it has ended, also when a graph is captured
   bool overlaps = false;
 };
@@ -22,7 +22,7 @@ inline constexpr int most_devices = 64;  // whose limits are remembered
 
 template <class Kernel>
 cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
-  int processors = 0, clusters = 0, driver = 0;
+  int processors = 0, clusters = 0, driver = 0, blocks = 0;
   cudaFuncAttributes attributes{};
   if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
       e != cudaSuccess)
@@ -32,7 +32,10 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
     return e;
   if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess) return e;
   if (const auto e = cudaDriverGetVersion(&driver); e != cudaSuccess) return e;
-  limits = {unsigned(processors), 1};
+  if (const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0);
+      e != cudaSuccess)
+    return e;
+  limits = {unsigned(processors * blocks), 1};
   // the code that runs was compiled without clusters
   if (!clusters || attributes.ptxVersion < 90) return cudaSuccess;
   limits.overlaps = driver >= 12030;
@@ -59,7 +62,7 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
 // The same, asked once for each kernel and device.
 template <auto Kernel>
 cudaError_t limits_of(kernel_limits& limits) {
-  // 32 processors + 2 cluster + overlaps; 0: not asked
+  // 32 blocks + 2 cluster + overlaps; 0: not asked
   static std::atomic<std::uint32_t> known[most_devices];
   static_assert(most_in_cluster < 16);
   int device = 0;
@@ -70,7 +73,7 @@ cudaError_t limits_of(kernel_limits& limits) {
   }
   const auto e = ask_limits(Kernel, device, limits);
   if (e == cudaSuccess && device < most_devices)
-    known[device].store(32 * limits.processors + 2 * limits.cluster + limits.overlaps);
+    known[device].store(32 * limits.blocks + 2 * limits.cluster + limits.overlaps);
   return e;
 }
 
@@ -84,7 +87,7 @@ cudaError_t launch_verifier(std::size_t requests, std::size_t vocabulary, cudaSt
   if (const auto e = limits_of<Kernel>(limits); e != cudaSuccess) return e;
   unsigned cluster = 1;
   while (cluster < limits.cluster && cluster * groups < block_count(vocabulary) &&
-         cluster * requests <= limits.processors)
+         2 * cluster * requests <= limits.blocks)
     cluster *= 2;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(requests * cluster));

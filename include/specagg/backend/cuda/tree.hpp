@@ -132,8 +132,10 @@ struct shared_tree {
   float scales[most_in_tree + 1];
 };
 
+// Trees are for few requests, so a multiprocessor needs room for one thread block only: the walk
+// may have all of its registers.
 template <bool Whole, class S, class Policies, class Verifier>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, 1)
     verify_trees(rows_of_trees<S, Whole> rows, Policies policies, Verifier verifier,
                  block_sum<float>* sums, float* residual, tree_outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
