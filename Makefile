@@ -83,7 +83,7 @@ tidy:  ## clang-tidy over tests, examples and tools
 	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing
 	@run-clang-tidy -quiet -p build/asan '(tests|examples|tools|research)/.*\.cpp$$'
 
-site:  ## build/site/html/: the documentation as pages for a browser, with a reference (a minute; Chromium checks it if it is there)
+site:  ## build/site/html/: the documentation as pages for a browser, with a reference (3 minutes; Chromium checks it if it is there)
 	@scripts/bootstrap site
 	@if command -v emcc >/dev/null; then tools/explorer/build & else echo "SKIPPED: the explorer: there is no emcc"; fi; \
 	 tools/site/build --install && wait $$!
