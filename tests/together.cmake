@@ -10,15 +10,17 @@
 #   #include "draft/b.test.cpp"
 #   }
 #
-# A file that defines a macro, or undefines one, is compiled alone; one that begins with a header of tests/, which may
-# define macros (cuda/agree.hpp), with those that begin with the same. A path in an #include is seen from tests/.
+# A file that defines a macro, or undefines one, or has its own flags, is compiled alone and linked first.
+# One that begins with a header of tests/, which may define macros (cuda/agree.hpp), is compiled with those that begin
+# with the same. A path in an #include is seen from tests/.
 function(specagg_together program number result)  # the sources follow
   set(files)
   set(heads)
   foreach(source IN LISTS ARGN)
     file(STRINGS ${source} defines REGEX "^#(define|undef)")
     file(STRINGS ${source} head REGEX "^#include" LIMIT_COUNT 1)
-    if(defines OR number LESS 2)
+    get_source_file_property(flags ${source} COMPILE_OPTIONS)
+    if(defines OR flags OR number LESS 2)
       list(APPEND files ${source})
       continue()
     endif()
