@@ -238,7 +238,7 @@ function show_curve(a, b) {
   const all = found.flatMap((one) => one.points);
   const top = Math.max(0.05, ...all.map((x) => x[2])), least = Math.min(0.95, ...all.map((x) => x[1]));
   const x = (acceptance) => 50 + (570 * (acceptance - least)) / (1 - least), y = (distance) => 360 - (330 * distance) / top;
-  const parts = [];
+  const parts = [drawn("title", {}, "")];  // the name of the curve that a mouse is near to
   for (let i = 0; i <= 4; ++i) {
     const at = least + ((1 - least) * i) / 4, up = (top * i) / 4;
     parts.push(drawn("text", {x: x(at), y: 378, "text-anchor": i === 4 ? "end" : "middle"}, percent(at)),
@@ -255,7 +255,6 @@ function show_curve(a, b) {
     parts.push(line);
     const only = one.points.length === 1 ? one.points[0] : null;
     if (only) parts.push(drawn("circle", {cx: x(only[1]), cy: y(only[2]), r: 4, fill: colour}));
-    parts[parts.length - 1].append(drawn("title", {}, one.name));
   }
   for (const [point, colour, policy] of [[b, "var(--other)", state.b], [a, "var(--pi)", state.a]]) {
     if (!point) continue;
@@ -444,6 +443,9 @@ function listen() {
     $("paste-error").textContent = "";
     changed();
   }));
+  on("curve", "pointermove", (event) => {
+    $("curve").querySelector("title").textContent = nearest_curve(event.clientX, event.clientY) ?? "";
+  });
   on("curve", "click", (event) => {
     const name = nearest_curve(event.clientX, event.clientY);
     if (!name) return;
