@@ -368,6 +368,25 @@ def test_the_cache(monkeypatch, emulator, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2  # nothing is left of what failed
 
 
+@pytest.mark.parametrize("field", ["end_count", "storage_bytes"])
+def test_a_negative_size_is_an_error(field, monkeypatch):
+    b, load = Batch(), _nvcc.load
+
+    def with_a_negative_size(*how):
+        library = load(*how)
+        same = {name: getattr(library, name) for name in ("specagg_storage", "specagg_reads_draft", "specagg_error")}
+
+        def verify(call, *rest):
+            setattr(call._obj, field, -1)
+            return library.specagg_verify(call, *rest)
+
+        return types.SimpleNamespace(specagg_verify=verify, **same)
+
+    monkeypatch.setattr(_nvcc, "load", with_a_negative_size)
+    with pytest.raises(RuntimeError, match="^specagg.cuda: cudaErrorInvalidValue"):
+        b.there()
+
+
 def test_headers_with_other_policies_are_refused(monkeypatch, emulator, tmp_path):
     monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path))
     known = specagg.policies()
