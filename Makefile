@@ -63,7 +63,7 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; hours; QUICK=1: fewer texts; DOCS=1: into docs/)
+check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; half an hour; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 	@printf '%s --texts %s\n' check-vllm $(if $(QUICK),2000,20000) check-vllm-v2 $(if $(QUICK),500,2000) check-sglang \
 	  $(if $(QUICK),2000,20000) | xargs -P "$$(nproc)" -I{} sh -c 'build/engines/venv/bin/python tools/engines/{}'
