@@ -32,6 +32,8 @@ TEST_CASE("cuda: clusters are as large as the device allows, and there is none w
   CHECK(cluster_on(1, 1) == 1);
   CHECK(cluster_on(2, 1) == 4);
   CHECK(cluster_on(3, 1) == 1);
+  CHECK(cluster_on(0, 62, 33000) == 4);  // as many as run at once
+  CHECK(cluster_on(0, 63, 33000) == 2);
   CHECK(cluster_on(0, 67, 17000) == 2);
   CHECK(cluster_on(5, 66, 17000) == 2);
   CHECK(cluster_on(5, 67, 17000) == 1);

@@ -100,7 +100,7 @@ TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "
     agree<float>({1, 128256, 4}, seed, std::vector{lossless{}}, device::coupled{}, seen);
     agree<float>({1, 128256, 4}, seed, std::vector{lossless{}}, match_verifier{}, seen);
   }
-  CHECK(seen.steps > 30);
+  CHECK(seen.steps > (FEW_KERNELS ? 20 : 30));
 }
 
 TEST_CASE("cuda: the largest sizes") {

@@ -88,7 +88,7 @@ struct weight_in_unit {
  private:
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V weight(V x) const {
-    x = max(V(lowest), x);
+    x = raised(V(lowest), x);
     const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
     // Twice y, times half of 2^n: no product is subnormal. 2^n is exactly 0 for the lowest n.
     const auto twice = [](auto i) { return 2 * exp2_table<T>()(i); };

@@ -25,6 +25,11 @@ template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> positive(vec<T, N> x) {
   return max(vec<T, N>(0), x);
 }
+// max(bound, x) for a bound that is not NaN; NaN stays NaN.
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> raised(vec<T, N> bound, vec<T, N> x) {
+  return max(bound, x);
+}
 // Selects a or b by one bool for all lanes.
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(bool c, vec<T, N> a, vec<T, N> b) {

@@ -59,11 +59,6 @@ struct softmax_factors {
 
  private:
   using C = detail::coefficients<T>;
-  // `max` is a member here
-  template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static V raised(V bound, V x) {
-    return detail::larger::apply(x, bound);
-  }
   static constexpr int size = 1 + detail::exp2_table<T>::size;
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V element(V x) const {

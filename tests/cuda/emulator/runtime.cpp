@@ -319,7 +319,10 @@ cudaError_t most_clusters(int& count, const cudaLaunchConfig_t& c) {
   for (unsigned i = 0; i < c.numAttrs; ++i)
     if (c.attrs[i].id == cudaLaunchAttributeClusterDimension)
       size = std::max(1u, c.attrs[i].val.clusterDim.x);
-  count = size > ability_of(runtime().device).largest_cluster ? 0 : static_cast<int>(132 / size);
+  const ability& has = ability_of(runtime().device);
+  const int most = 132 * has.blocks / static_cast<int>(size);
+  // a cluster lies in one part of the device: on an H100 62 of 4 fit, not 66
+  count = size > has.largest_cluster ? 0 : most - (size > 2 ? most / 16 : 0);
   return answer(planned());
 }
 

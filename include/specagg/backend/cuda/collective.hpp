@@ -120,24 +120,51 @@ __device__ auto across_group(V a) {
   return R::across(a);
 }
 
-// As find_place() of kernel/sample.hpp. Eight entries are loaded before the first is looked at.
-template <class Entry>
-__device__ place find_place(std::size_t n, double rest, const Entry& entry) {
-  constexpr std::size_t ahead = 8;
-  place last{n, rest};
-  for (std::size_t first = 0; first < n; first += ahead) {
-    double x[ahead];
-#pragma unroll
-    for (std::size_t i = 0; i < ahead; ++i) x[i] = first + i < n ? entry(first + i) : 0;
-#pragma unroll
-    for (std::size_t i = 0; i < ahead; ++i) {
-      if (!(x[i] > 0)) continue;
-      last = {first + i, rest};
-      if (rest < x[i]) return last;
-      rest = (vec<double, 1>(rest) - vec<double, 1>(x[i])).v;
+// Goes through n entries: `value` becomes step(value, x) after entry x, which is value if x is 0.
+// Those that are not above 0 are passed over. Returns the first x with reached(value, x), else the
+// last one, and the value before it; index n if no entry is above 0. By the threads of a warp: of
+// 32 entries each takes the steps before its own, and then all look at their own at once.
+template <class Entry, class Step, class Reached>
+__device__ place walk(std::size_t n, double value, const Entry& entry, const Step& step,
+                      const Reached& reached) {
+  const unsigned count = unsigned(n), lane = threadIdx.x % 32;
+  place last{n, value};
+  for (unsigned first = 0; first < count; first += 32) {
+    const double own = first + lane < count ? entry(first + lane) : 0;
+    const unsigned positive = __ballot_sync(~0u, own > 0);
+    if (positive == 0) continue;
+    double before = value;
+#pragma unroll 16
+    for (unsigned i = 0; i < 31; ++i) {
+      const double x = first + i < count ? entry(first + i) : 0;
+      const bool counts = (i < lane) & (x > 0);
+      before = step(before, counts ? x : 0);
     }
+    const unsigned there = __ballot_sync(~0u, own > 0 && reached(before, own));
+    const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(positive));
+    last = {first + unsigned(at), __shfl_sync(~0u, before, at)};
+    if (there) break;
+    value = step(last.rest, __shfl_sync(~0u, own, at));
   }
   return last;
+}
+// As find_place() of kernel/sample.hpp.
+template <class Entry>
+__device__ place find_place(std::size_t n, double rest, const Entry& entry) {
+  using D = vec<double, 1>;
+  return walk(
+      n, rest, entry, [](double left, double x) { return (D(left) - D(x)).v; },
+      [](double left, double x) { return left < x; });
+}
+// As crossing_bucket() of kernel/select.hpp.
+__device__ inline std::uint32_t crossing_bucket(const double* mass, std::uint32_t n, double enough,
+                                                double& above) {
+  const auto plus = [](double x, double y) { return (vec<double, 1>(x) + vec<double, 1>(y)).v; };
+  const place found = walk(
+      n, above, [&](std::size_t i) { return mass[n - 1 - i]; }, plus,
+      [&](double sum, double x) { return plus(sum, x) >= enough; });
+  above = found.rest;
+  return found.index < n ? n - 1 - std::uint32_t(found.index) : 0;
 }
 
 // How many of the four tokens from k on exist.
@@ -271,15 +298,14 @@ class collective : public Shards {
     if constexpr (Shards::are_shared) return this->best_of_ranks(rows, among);
     else return among(0, rows.size());
   }
-  // Sets slots[i] = x in every thread block.
+  // Sets slots[i] = x in every thread block. Called by 16 or 32 threads with the same x: thread
+  // `lane` of them writes to block `lane`.
   template <class T>
-  __device__ void publish(T* slots, std::size_t i, const T& x) const {
+  __device__ void publish(unsigned lane, T* slots, std::size_t i, const T& x) const {
+    static_assert(most_in_cluster <= 16);
+    if (lane >= size_) return;
 #if SPECAGG_CUDA_CLUSTERS
-    if (size_ > 1) {
-      for (unsigned r = 0; r < size_; ++r)
-        cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
-      return;
-    }
+    if (size_ > 1) slots = cooperative_groups::this_cluster().map_shared_rank(slots, lane);
 #endif
     slots[i] = x;
   }
@@ -302,11 +328,13 @@ class collective : public Shards {
       for (std::size_t b = from + rank_ * detail::groups + threadIdx.x / 16; b < to; b += step) {
         const std::size_t begin = b * block_size;
         const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
-        if (threadIdx.x % 16 == 0) use(b, x);
+        use(threadIdx.x % 16, b, x);
       }
     };
     if constexpr (Shards::are_shared) this->blocks_of_ranks(slots, blocks);
-    else blocks(0, block_count(size), [&](std::size_t b, const D& x) { publish(slots, b, x); });
+    else
+      blocks(0, block_count(size),
+             [&](unsigned lane, std::size_t b, const D& x) { publish(lane, slots, b, x); });
     synchronise();
     turn_ ^= 1;
     return slots;
@@ -378,7 +406,7 @@ class collective : public Shards {
           better(best, {__shfl_xor_sync(~0u, best.token, d), __shfl_xor_sync(~0u, best.score, d)});
     // Each warp publishes its best contender. Then every thread compares all of them.
     auto* slots = reinterpret_cast<contender*>(shared_->results[turn_]);
-    if (threadIdx.x % 32 == 0) publish(slots, rank_ * (threads / 32) + threadIdx.x / 32, best);
+    publish(threadIdx.x % 32, slots, rank_ * (threads / 32) + threadIdx.x / 32, best);
     synchronise();
     turn_ ^= 1;
     best = {};
@@ -396,10 +424,17 @@ class collective : public Shards {
       };
       using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
       auto a = R::identity();
+      if (count == block_size) {
+        // no test in between: so several loads are in flight
 #pragma unroll 4
-      for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
-        const int n = lanes_at(count, k);
-        a = R::apply(a, n == 4 ? term(k, 4) : R::masked(term(k, n), n));
+        for (std::size_t i = 0; i < 16; ++i)
+          a = R::apply(a, term(4 * (threadIdx.x % 16) + 64 * i, 4));
+      } else {
+#pragma unroll 1
+        for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
+          const int n = lanes_at(count, k);
+          a = R::apply(a, n == 4 ? term(k, 4) : R::masked(term(k, n), n));
+        }
       }
       return detail::across_group<Op>(a);
     };
@@ -407,6 +442,7 @@ class collective : public Shards {
     using R = specagg::detail::reducer<Op, D>;
     const D* results = of_blocks<D>(rows.size(), per_block);
     D total = R::identity();
+#pragma unroll 1
     for (std::size_t b = threadIdx.x % 32; b < block_count(rows.size()); b += 32)
       total = R::apply(total, results[b]);
     return detail::across_warp<Op>(total);

@@ -166,7 +166,7 @@ __device__ float last_logit(const raw_row<S, false>& row, const cutoff<float>& c
     const int take = bits_at_once < left ? bits_at_once : left;
     sum_buckets(row, prefix_step{cut, prefix, left, take}, weight, m);
     left -= take;
-    prefix |= specagg::detail::crossing_bucket(m.mass, 1u << take, enough, above) << left;
+    prefix |= crossing_bucket(m.mass, 1u << take, enough, above) << left;
   }
   return specagg::detail::unordered<float>(prefix);
 }
@@ -193,7 +193,9 @@ class block_list {
 
   template <class Weight>
   __device__ cutoff<float> shorten(double enough, const Weight& weight) {
-    const cutoff<float> cut = size <= shortlist<float>::few
+    // Longer lists are sorted, too, if the result is the same.
+    constexpr bool exact = std::is_same_v<Weight, count_of_tokens>;
+    const cutoff<float> cut = size <= (exact ? threads : shortlist<float>::few)
                                   ? prefix_of_few(enough, weight)
                                   : shortest_prefix(row(), {}, enough, weight, *m_);
     const auto last = std::size_t(m_->ids[cut.last]);
@@ -357,12 +359,18 @@ class logits_of_block {
     unsigned listed = 0;
     for (std::size_t first = 0; first < n; first += groups) {
       const std::size_t b = first + group;
-      const block_in_registers<S> block(row_, b < n && blocks_[b].max >= lowest ? b : n);
-      std::uint32_t own[4] = {}, up_to[4], all[4];  // of the four at 64 i: byte i mod 4 of i / 4
-      block.each([&](int i, float l, std::size_t k) {
-        own[i / 16] += std::uint32_t(keep(l, b * block_size + k)) << i / 4 % 4 * 8;
-      });
-      const unsigned of_group = bytes_before(own, up_to, all);
+      std::uint32_t kept[2] = {};                   // bit 4 a + b: number b of the four at 64 a
+      std::uint32_t own[4] = {}, up_to[4], all[4];  // of the four at 64 a: byte a mod 4 of a / 4
+      if (b < n && blocks_[b].max >= lowest)
+        block_in_registers<S>(row_, b).each([&](int i, float l, std::size_t k) {
+          kept[i / 32] |= std::uint32_t(keep(l, b * block_size + k)) << i % 32;
+        });
+      unsigned of_group = 0;
+      if (__any_sync(~0u, (kept[0] | kept[1]) != 0)) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own[i] = bits_of_fours(kept[i / 2] >> i % 2 * 16);
+        of_group = bytes_before(own, up_to, all);
+      }
       __syncthreads();
       if (threadIdx.x % 16 == 0) m_->counts[group] = of_group;
       __syncthreads();
@@ -372,19 +380,29 @@ class logits_of_block {
         listed += m_->counts[g];
       }
       if (listed > list.capacity) return false;
-      unsigned to = 0;
-      block.each([&](int i, float l, std::size_t k) {
-        if (i % 4 == 0) to = at + (up_to[i / 16] >> i / 4 % 4 * 8 & 255);
-        if (keep(l, b * block_size + k)) {
-          m_->logits[to] = l;
-          m_->ids[to++] = token_id(b * block_size + k);
+      if (of_group == 0) continue;
+#pragma unroll
+      for (int a = 0; a < 16; ++a) {
+        unsigned to = at + (up_to[a / 4] >> a % 4 * 8 & 255);
+        for (unsigned four = kept[a / 8] >> a % 8 * 4 & 15; four != 0; four &= four - 1) {
+          const std::size_t v = b * block_size + 4 * (threadIdx.x % 16) + 64 * std::size_t(a) +
+                                std::size_t(__ffs(int(four)) - 1);
+          m_->logits[to] = specagg::detail::number(row_.logits[v]);  // no masked one is kept
+          m_->ids[to++] = token_id(v);
         }
-        if (i % 4 == 3) at += all[i / 16] >> i / 4 % 4 * 8 & 255;
-      });
+        at += all[a / 4] >> a % 4 * 8 & 255;
+      }
     }
     __syncthreads();
     list.size = listed;
     return true;
+  }
+  // How many bits are 1 of each of four times four, as bytes.
+  __device__ static std::uint32_t bits_of_fours(std::uint32_t x) {
+    x = (x & 0xff) | (x & 0xff00) << 8;
+    x = (x | x << 4) & 0x0f0f0f0f;
+    x -= x >> 1 & 0x05050505;
+    return (x & 0x03030303) + (x >> 2 & 0x03030303);
   }
   // Sums of 16 bytes over the threads of a group of 16: those before this one, and all; no sum is
   // above 64. Returns the sum of all bytes.

@@ -155,15 +155,15 @@ __device__ bonus_choice bonus_of(const ragged<S, Draft>& b, std::size_t r) {
 }
 // One more than `most` are too many for the verifier, which says so.
 template <class S, class Draft>
-__device__ draft drafted_of(const ragged<S, Draft>& b, std::size_t r, token_id* ids) {
-  const row_range of = tokens_of(b, r);
-  const std::size_t n = of.count <= b.most ? of.count : b.most + 1;
-  for (std::size_t j = 0; j < n; ++j) {
-    const std::int64_t x = b.tokens[of.first + j];
-    constexpr token_id largest = std::numeric_limits<token_id>::max();
-    ids[j] = x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
-  }
-  return {{ids, n}, std::uint32_t(b.start[r]), b.end_of_text, bonus_of(b, r)};
+__device__ std::size_t tokens_given(const ragged<S, Draft>& b, std::size_t r) {
+  const std::size_t n = tokens_of(b, r).count;
+  return n <= b.most ? n : b.most + 1;
+}
+template <class S, class Draft>
+__device__ token_id token_of(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
+  const std::int64_t x = b.tokens[tokens_of(b, r).first + j];
+  constexpr token_id largest = std::numeric_limits<token_id>::max();
+  return x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
 }
 template <class S, class Draft>
 __device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool of_draft) {
@@ -301,7 +301,7 @@ __device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows
     rows.read(r, j, [&](const auto&, double) {
       found = facts_in(rows, sums)[r * rows.of_request() + j];
     });
-    if (threadIdx.x % 32 == 0) together.publish(facts, j, found);
+    together.publish(threadIdx.x % 32, facts, j, found);
   }
   together.synchronise();
 }

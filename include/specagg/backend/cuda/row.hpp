@@ -144,10 +144,12 @@ class block_in_registers {
     }
   }
   __device__ float largest() const {
-    V top(-std::numeric_limits<float>::infinity());
+    constexpr float none = -std::numeric_limits<float>::infinity();
+    float top[4] = {none, none, none, none};
 #pragma unroll
-    for (std::size_t i = 0; i < 16; ++i) top = max(l_[i].template as<V>(), top);
-    return float(across_group<specagg::detail::larger>(top));
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], specagg::detail::number(l_[i][j]));
+    return float(across_group<specagg::detail::larger>(V::load(top)));
   }
   // Relative to e^(shift / temperature). keep(weights, logits, k) is of tokens k .. k + 3.
   template <class Keep = all_kept>
@@ -223,30 +225,45 @@ __device__ inline float largest_of_warp(float x) {
   return x;
 }
 
-// The largest logit of a row, and the sum, from those of its blocks.
-template <class Blocks>
-__device__ float largest_of_blocks(std::size_t count, const Blocks& blocks) {
-  float largest = -std::numeric_limits<float>::infinity();
-  for (std::size_t b = threadIdx.x % 32; b < count; b += 32)
-    largest = blocks[b].max > largest ? blocks[b].max : largest;
-  return largest_of_warp(largest);
-}
-template <class Blocks>
-__device__ softmax_sum<float> sum_in_units(std::size_t count, const Blocks& blocks, float largest,
-                                           float scale, float shift) {
-  warp_sum sum(largest, scale, shift);
-#pragma unroll 4
-  for (std::size_t b = threadIdx.x % 32; b < count; b += 32) sum.add(blocks[b]);
-  return sum.total();
-}
+// Those blocks of a row whose number mod 32 is that of the thread in its warp; all are loaded at
+// once.
+class blocks_of_lane {
+ public:
+  template <class Blocks>
+  __device__ blocks_of_lane(std::size_t count, const Blocks& blocks) {
+#pragma unroll
+    for (unsigned i = 0; i < most; ++i) {
+      const std::size_t b = threadIdx.x % 32 + 32 * i;
+      x_[i] = {-std::numeric_limits<float>::infinity(), 0};  // adds nothing
+      if (b < count) x_[i] = blocks[b];
+    }
+  }
+  // Of the row: its largest logit, and its sum.
+  __device__ float largest() const {
+    float largest = x_[0].max;
+#pragma unroll
+    for (unsigned i = 1; i < most; ++i) largest = x_[i].max > largest ? x_[i].max : largest;
+    return largest_of_warp(largest);
+  }
+  __device__ softmax_sum<float> sum(float largest, float scale, float shift) const {
+    warp_sum sum(largest, scale, shift);
+#pragma unroll
+    for (unsigned i = 0; i < most; ++i) sum.add(x_[i]);
+    return sum.total();
+  }
+
+ private:
+  static constexpr unsigned most = most_blocks / 32;
+  block_sum<float> x_[most];
+};
 // The sum of a row from what its blocks have contributed. A row beyond all units is read again.
 template <class S, bool Whole>
 __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
                                             const block_sum<float>* blocks, float scale) {
   const std::size_t count = block_count(row.size), lane = threadIdx.x % 32;
-  const float largest = largest_of_blocks(count, blocks);
-  if (!specagg::detail::needs_shift(largest, scale))
-    return sum_in_units(count, blocks, largest, scale, 0);
+  const blocks_of_lane own(count, blocks);
+  const float largest = own.largest();
+  if (!specagg::detail::needs_shift(largest, scale)) return own.sum(largest, scale, 0);
   warp_sum sum(largest, scale, largest);
   for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
     const block_in_registers<S> block(row, first + lane / 16);
@@ -290,12 +307,12 @@ __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_s
 template <class S, bool Whole>
 __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double temperature,
                              bool confidence, block_sum<float>* out) {
-  const row_scales scales(temperature);
-  if (!scales.valid) return;
 #if SPECAGG_PTX
   __builtin_assume(__isGlobal(row.logits));
 #endif
-  const block_in_registers<S> block(row, b);
+  const block_in_registers<S> block(row, b);  // first: all else is computed while it is loaded
+  const row_scales scales(temperature);
+  if (!scales.valid) return;
   const float largest = block.largest();
   const auto sum = block.sum(largest, scales.sampled, 0);
   if (threadIdx.x % 16 == 0) *out = sum;

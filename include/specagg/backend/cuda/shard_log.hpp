@@ -68,8 +68,9 @@ class shard_log {
     double* const own = all ? nullptr : ask();
     if (!own) return;
     const std::size_t first = of_.begin() / block_size;
-    blocks(first, first + of_.blocks_of(of_.rank),
-           [&](std::size_t b, const D& x) { reinterpret_cast<D*>(own)[b - first] = x; });
+    blocks(first, first + of_.blocks_of(of_.rank), [&](unsigned lane, std::size_t b, const D& x) {
+      if (lane == 0) reinterpret_cast<D*>(own)[b - first] = x;
+    });
   }
   // The token that choose() of the owner of token `of` finds, with its logits in the rows.
   template <class Rows, class Choose>

@@ -133,14 +133,12 @@ struct summed_again {
   const double* sums;
   __device__ block_sum<float> operator[](std::size_t b) const { return {blocks[b].max, sums[b]}; }
 };
-// The token drafted at the position of row j; or no_token.
+// The token drafted at the position of row j; or no_token. All threads of a warp.
 template <class S, bool Whole>
 __device__ token_id expected_of(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
                                 std::size_t j) {
-  token_id ids[most_drafted + 1];
-  const draft drafted = drafted_of(rows.b, r, ids);
   const std::size_t n = j < rows.draft_rows ? j : j - rows.draft_rows;
-  const token_id y = n < drafted.size() ? drafted.tokens[n] : no_token;
+  const token_id y = n < find_draft(rows.b, r).size ? token_of(rows.b, r, n) : no_token;
   return y >= 0 && std::size_t(y) < rows.b.of.vocabulary ? y : no_token;
 }
 
@@ -158,7 +156,7 @@ __global__ void __launch_bounds__(threads)
     block_sum<float>* const own = sums_of(rows, r, j, facts);
     std::size_t first = 0;
     if (scales.greedy)
-      first = first_largest(row, own, largest_of_blocks(block_count(row.size), own));
+      first = first_largest(row, own, blocks_of_lane(block_count(row.size), own).largest());
     const token_id y = expected_of(rows, r, j);
     const bool has = y != no_token && of.owns(std::size_t(y));
     const float logit = has ? row.template at<vec<float, 1>>(std::size_t(y) - of.begin(), 1).v : 0;
@@ -183,9 +181,9 @@ __device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shar
   bool shifted = false;
   const auto sum_at = [&](float scale, bool at_1) -> softmax_sum<float> {
     const gathered_sums blocks{record, records.of_rank(), of, at_1};
-    const float largest = largest_of_blocks(count, blocks);
-    if (!specagg::detail::needs_shift(largest, scale))
-      return sum_in_units(count, blocks, largest, scale, 0);
+    const blocks_of_lane each(count, blocks);
+    const float largest = each.largest();
+    if (!specagg::detail::needs_shift(largest, scale)) return each.sum(largest, scale, 0);
     shifted = true;
     if constexpr (Again) {
       const double* const again =
@@ -193,7 +191,7 @@ __device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shar
             const block_in_registers<S> block(row, (begin - of.begin()) / block_size);
             return block.sum(block.largest(), scale, largest).sum;
           });
-      return sum_in_units(count, summed_again{blocks, again}, largest, scale, largest);
+      return blocks_of_lane(count, summed_again{blocks, again}).sum(largest, scale, largest);
     }
     return {largest, 1};
   };

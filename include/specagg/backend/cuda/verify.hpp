@@ -70,11 +70,18 @@ struct coupled {
 namespace detail {
 
 // What the kernels ask of a batch<S>; and, by functions of the same names, of a batch of another
-// shape (backend/cuda/ragged.hpp). ids: room for most_drafted + 1 tokens that are not stored as
-// token_ids.
+// shape (backend/cuda/ragged.hpp).
 template <class S>
-__device__ draft drafted_of(const batch<S>& b, std::size_t r, token_id* /*ids*/) {
-  return {{b.tokens + r * b.most, b.most}, b.start[r], b.end_of_text};
+__device__ std::size_t tokens_given(const batch<S>& b, std::size_t /*r*/) {
+  return b.most;
+}
+template <class S>
+__device__ token_id token_of(const batch<S>& b, std::size_t r, std::size_t j) {
+  return b.tokens[r * b.most + j];
+}
+template <class S>
+__device__ bonus_choice bonus_of(const batch<S>&, std::size_t /*r*/) {
+  return true;
 }
 template <class S>
 __device__ double temperature_of(const batch<S>& b, std::size_t r, bool /*of_draft*/) {
@@ -115,6 +122,24 @@ __device__ std::size_t cluster_number(const Together& together) {
   return blockIdx.x / together.size();
 }
 
+// What a request has drafted: draft::size() and bonus_follows(). Found by the threads of a warp, of
+// which each looks at one token: else every thread would load them one after the other.
+struct draft_found {
+  std::size_t size;
+  bonus_choice bonus;
+};
+template <class Batch>
+__device__ draft_found find_draft(const Batch& b, std::size_t r) {
+  const std::size_t given = tokens_given(b, r), lane = threadIdx.x % 32;
+  static_assert(most_drafted + 1 < 32);
+  const token_id y = lane < given ? token_of(b, r, lane) : no_token;
+  const unsigned stops = __ballot_sync(~0u, y == no_token),
+                 ends = __ballot_sync(~0u, y != no_token && b.end_of_text.contains(y));
+  const bool ended = (ends & (stops - 1) & ~stops) != 0;  // before the first stop
+  const unsigned size = ended ? unsigned(__ffs(int(ends))) : unsigned(__ffs(int(stops))) - 1;
+  return {size, ended ? bonus_choice(false) : bonus_of(b, r)};
+}
+
 // The rows that requests with drafts need: draft_rows of the draft, then most + 1 of the target.
 template <class Batch, bool Whole>
 struct rows_of_drafts {
@@ -124,17 +149,17 @@ struct rows_of_drafts {
   bool bonus_reads_draft;
 
   SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
-  // f(row j of request r, its temperature), unless it is missing or not due.
+  // f(row j of request r, its temperature), unless it is missing or not due. All threads of a warp,
+  // with the same r and j.
   template <class F>
   __device__ void read(std::size_t r, std::size_t j, const F& f) const {
-    token_id ids[most_drafted + 1];
-    const draft drafted = drafted_of(b, r, ids);
-    const std::size_t g = drafted.size();
-    const bool bonus = drafted.bonus_follows(g) && !drafted.bonus.is_given();
+    const draft_found drafted = find_draft(b, r);
+    const bool bonus = drafted.bonus && !drafted.bonus.is_given();
     const bool is_draft = j < draft_rows;
     const std::size_t n = is_draft ? j : j - draft_rows;
     const bool due =
-        n < g + (bonus && (!is_draft || (bonus_reads_draft && !drafted.bonus.is_target())));
+        n <
+        drafted.size + (bonus && (!is_draft || (bonus_reads_draft && !drafted.bonus.is_target())));
     if (!due || n >= (is_draft ? draft_range(b, r) : target_range(b, r)).count) return;
     const double temperature = temperature_of(b, r, is_draft);
     using of_draft = decltype(draft_row<Whole>(b, r, n));
@@ -174,12 +199,12 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
-  const std::size_t blocks = block_count(rows.b.vocabulary), parts = (blocks + groups - 1) / groups,
-                    i = blockIdx.x / parts, r = i / rows.of_request(), j = i % rows.of_request(),
-                    b = blockIdx.x % parts * groups + threadIdx.x / 16;
-  if (b >= blocks) return;
+  const unsigned blocks = unsigned(block_count(rows.b.vocabulary)),
+                 parts = (blocks + groups - 1) / groups, each = unsigned(rows.of_request()),
+                 i = blockIdx.x / parts, r = i / each, j = i % each,
+                 b = blockIdx.x % parts * groups + threadIdx.x / 16;
   rows.read(r, j, [&](const auto& row, double temperature) {
-    sum_block_of(row, b, temperature, confidence, sums_of(rows, r, j, sums) + b);
+    if (b < blocks) sum_block_of(row, b, temperature, confidence, sums_of(rows, r, j, sums) + b);
   });
 }
 // The facts of all rows of request r, which the threads share. A warp finds those of one row.
@@ -193,7 +218,7 @@ __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, blo
     rows.read(r, j, [&](const auto& row, double temperature) {
       found = facts_of(row, temperature, confidence, sums_of(rows, r, j, sums));
     });
-    if (threadIdx.x % 32 == 0) together.publish(facts, j, found);
+    together.publish(threadIdx.x % 32, facts, j, found);
   }
   together.synchronise();
 }
@@ -273,6 +298,8 @@ __global__ void __launch_bounds__(threads, 2)
   auto& chooser = *reinterpret_cast<random_streams*>(chooser_memory);
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
   if (threadIdx.x == 0) chooser = random_streams(seed, request);
+  __shared__ token_id ids[most_drafted + 1];
+  if (threadIdx.x < tokens_given(b, r)) ids[threadIdx.x] = token_of(b, r, threadIdx.x);
   find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
   const auto q_rows = rows_of(draft_range(b, r).count, [&](std::size_t j) {
     return known_row<Batch>(draft_row<Whole>(b, r, j), facts[j], together);
@@ -284,12 +311,16 @@ __global__ void __launch_bounds__(threads, 2)
     if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
     else return verifier;
   }();
-  // Every thread has its own copy of what the verifier writes.
-  emission emissions[most_drafted + 1];
-  draft_acceptance acceptances[most_drafted];
+  // Every thread has its own copy of what the verifier writes. No values
+  // are written first that nobody reads.
+  alignas(emission) unsigned char emission_memory[sizeof(emission) * (most_drafted + 1)];
+  alignas(
+      draft_acceptance) unsigned char acceptance_memory[sizeof(draft_acceptance) * most_drafted];
+  auto* const emissions = reinterpret_cast<emission*>(emission_memory);
+  auto* const acceptances = reinterpret_cast<draft_acceptance*>(acceptance_memory);
   double scratch[most_drafted + 1];
-  token_id ids[most_drafted + 1];
-  draft drafted = drafted_of(b, r, ids);
+  draft drafted{
+      {ids, tokens_given(b, r)}, std::uint32_t(b.start[r]), b.end_of_text, bonus_of(b, r)};
   drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
   const verdict v =
       by.verify(drafted, q_rows, p_rows, policies[r], chooser,

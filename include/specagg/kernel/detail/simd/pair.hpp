@@ -94,6 +94,9 @@ struct vec<T, N> {
   SPECAGG_FUNCTION friend SPECAGG_PAIR vec max(vec a, vec b) {
     return {max(a.lo, b.lo), max(a.hi, b.hi)};
   }
+  SPECAGG_FUNCTION friend SPECAGG_PAIR vec raised(vec bound, vec x) {
+    return {raised(bound.lo, x.lo), raised(bound.hi, x.hi)};
+  }
   SPECAGG_FUNCTION friend SPECAGG_PAIR vec min(vec a, vec b) {
     return {min(a.lo, b.lo), min(a.hi, b.hi)};
   }
