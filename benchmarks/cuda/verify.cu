@@ -20,44 +20,6 @@
 namespace bench {
 namespace {
 
-// Reads 16 bytes a load, eight in flight a thread.
-__global__ void read_all(const uint4* x, std::size_t n, unsigned* out) {
-  constexpr std::size_t unroll = 8;
-  const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
-  std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  unsigned sum = 0;
-  for (; i + (unroll - 1) * step < n; i += unroll * step) {
-    uint4 y[unroll];
-#pragma unroll
-    for (std::size_t k = 0; k < unroll; ++k) y[k] = x[i + k * step];
-#pragma unroll
-    for (std::size_t k = 0; k < unroll; ++k) sum += (y[k].x ^ y[k].y) + (y[k].z ^ y[k].w);
-  }
-  for (; i < n; i += step) sum += x[i].x ^ x[i].y ^ x[i].z ^ x[i].w;
-  if (sum == 0x5eed1e55) *out = sum;  // hardly ever; the compiler cannot know
-}
-
-}  // namespace
-
-timing time_of_read(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes) {
-  const device_array<unsigned> out(1);
-  stopwatch watch;
-  const std::size_t n = bytes / 16, whole = (n + 8 * 256 - 1) / (8 * 256), p = device().processors;
-  timing best{infinity, 0, 0};
-  // of 256 threads; the fastest counts
-  for (const std::size_t blocks : {2 * p, 4 * p, 8 * p, whole}) {
-    const timing t = watch.in_a_row(copies, true, 20, [&](std::size_t c, cudaStream_t stream) {
-      const auto* from = static_cast<const unsigned char*>(data) + c * distance;
-      launch(read_all, std::max<std::size_t>(std::min(blocks, whole), 1), stream,
-             reinterpret_cast<const uint4*>(from), n, out.data());
-    });
-    if (t.median < best.median) best = t;
-  }
-  return best;
-}
-
-namespace {
-
 constexpr std::size_t vocabulary_of_llama = 128256;
 
 timing time_of_copy(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes) {
@@ -143,10 +105,10 @@ int run() {
       "type    B   g      row    plain    alone  (plain)       1st      2nd     read     copy    "
       "GB/s   share"
       "      acc    n\n");
-  const std::vector<shape> shapes = small
-                                        ? std::vector<shape>{{1, 2, v}, {3, 2, v}}
-                                        : std::vector<shape>{{1, 4, v},   {8, 4, v},  {64, 4, v},
-                                                             {256, 4, v}, {64, 8, v}, {64, 16, v}};
+  const std::vector<shape> shapes =
+      small ? std::vector<shape>{{1, 2, v}, {3, 2, v}}
+            : std::vector<shape>{{1, 4, v},   {8, 4, v},  {32, 4, v}, {64, 4, v},
+                                 {256, 4, v}, {64, 8, v}, {64, 16, v}};
   for (const shape& s : shapes) measure<float>(s), measure<bf16>(s);
   if (!suites().empty()) {
     const shape s{small ? 2u : 64u, small ? 2u : 4u, v};

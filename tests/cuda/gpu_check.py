@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect("a program does not compile", 1, "test-tree does not compile:\nerror: broken", "--kit", kit, BROKEN="tree.test")
     expect("there is no kit", 2, "kit.tar.xz'", "--dry", kit)
     expect("a kit that cannot be written", 2, "no/kit: Not a directory", "--kit", tools / "nvcc/no/kit")
-    expect("a kit of every kernel", 0, "15 programs", "--kit", kit, "--every-kernel")
+    expect("a kit of every kernel", 0, "16 programs", "--kit", kit, "--every-kernel")
     expect("every kernel", 0, "side by side: PTX of compute_80: would run", "--dry", kit)
     expect("every kernel", 0, "side by side: coupled: would run", "--dry", kit)
     expect("no kit to make", 2, "--every-kernel is for --kit", "--dry", kit, "--every-kernel")
