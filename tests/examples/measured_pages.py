@@ -91,3 +91,17 @@ for program in programs:
     assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
     assert f"faults/{program.name})" in page or program.name in ("load_vllm.py", "llama_model.py"), f"docs/audits.md does not link to {program.name}"
 print(f"{len(SECTIONS)} sections, 6 pages")
+
+# The table of docs/cuda.md is what was recorded on a GPU.
+folder = ROOT / "benchmarks/cuda/h100"
+report, tuning = (folder / "run-1.txt").read_text(), (folder / "tuning.txt").read_text()
+ours = tuning.split("third lease: also facts and sums")[1]
+line = lambda text, pattern: re.search(pattern, text, re.M).group(1)
+for B in (1, 8, 64, 256):
+    types = ("f32", "bf16")
+    floor = [float(line(report, rf"^{t} +{B} +4(?: +[\d.]+){{6}} +([\d.]+) ")) for t in types]
+    here = [line(ours, rf"^{t} +{B} +4 +1\.0 +([\d.]+) ") for t in types]
+    vllm = [line(tuning, rf"^vllm +{t} +{B} +4 +[\d.]+ +([\d.]+) ") for t in types]
+    flashinfer = line(report, rf"^ +{B} +4 +128256 +([\d.]+) ")
+    row = f"| {B} | {floor[0]:.1f}/{floor[1]:.1f} | {'/'.join(here)} | {'/'.join(vllm)} | {flashinfer} |"
+    assert row in (ROOT / "docs/cuda.md").read_text(), f"docs/cuda.md does not have what was measured: {row}"
