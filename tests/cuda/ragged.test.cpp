@@ -566,4 +566,8 @@ TEST_CASE(
   REQUIRE(e.tokens.size() > e.most);
   CHECK(statuses[1] == std::int32_t(status::invalid_parameter));
   CHECK(there.ids.read()[there.each] == -1);
+  b.bonus_from = false;  // no bonus, whose room the token too many could take
+  REQUIRE(result(b, there.out(false), bytes) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  CHECK(there.statuses.read()[1] == std::int32_t(status::invalid_parameter));
 }

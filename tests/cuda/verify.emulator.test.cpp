@@ -19,7 +19,53 @@ unsigned cluster_on(int ordinal, std::size_t requests, std::size_t V = 40000) {
   return counted().largest_cluster;
 }
 
+// A row of numbers in memory, and its maximum as each thread block finds it.
+struct numbers_in_memory {
+  using value_type = float;
+  const float* x;
+  std::size_t n;
+  SPECAGG_FUNCTION std::size_t size() const { return n; }
+  struct block {
+    const float* x;
+    template <class V>
+    SPECAGG_FUNCTION V operator()(std::size_t k, int) const {
+      return V::load(x + k);
+    }
+  };
+  SPECAGG_FUNCTION block open(std::size_t begin, std::size_t) const { return {x + begin}; }
+};
+__global__ void write_maximum(numbers_in_memory row, double* out) {
+  alignas(16) __shared__ unsigned char memory[sizeof(device::detail::shared_memory)];
+  auto& shared = *reinterpret_cast<device::detail::shared_memory*>(memory);
+  device::collective<true> together(shared);
+  const double x = together.reduce<specagg::detail::larger>(row, [](auto at) { return at; });
+  if (threadIdx.x == 0) out[blockIdx.x] = x;
+}
+
 }  // namespace
+
+TEST_CASE("cuda: all thread blocks of a cluster have one maximum, also of -0 and +0") {
+  numbers random(1);
+  std::vector<float> x(12 * 1024);
+  for (int i = 0; i < 20; ++i) {
+    for (float& y : x) y = random.below(2) ? 0.f : -0.f;
+    const on_device row(x);
+    const on_device out(std::vector<double>(4, NAN));
+    cudaLaunchAttribute shape{};
+    shape.id = cudaLaunchAttributeClusterDimension;
+    shape.val.clusterDim = {4, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(4);
+    config.blockDim = dim3(device::threads);
+    config.attrs = &shape;
+    config.numAttrs = 1;
+    const numbers_in_memory all{row.data(), x.size()};
+    REQUIRE(cudaLaunchKernelEx(&config, write_maximum, all, out.data()) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    for (const double largest : out.read())
+      REQUIRE(std::signbit(largest) == std::signbit(out.read()[0]));
+  }
+}
 
 TEST_CASE("cuda: clusters are as large as the device allows, and there is none where it has none") {
   cuda_emulator::set_devices(6);

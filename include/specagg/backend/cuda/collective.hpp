@@ -109,6 +109,15 @@ __device__ D across_warp(D x) {
   return first_lane(x);  // where it is -0 and +0, the order of two decides
 }
 
+// That of the first thread of the group of 16.
+__device__ inline double first_of_group(double x) {
+  return __shfl_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, 0, 16);
+}
+template <class A, class B>
+__device__ both<A, B> first_of_group(both<A, B> x) {
+  return {first_of_group(x.first), first_of_group(x.second)};
+}
+
 // Combines the accumulators of the 16 threads of a group, in the order of kernel/reduce.hpp.
 template <class Op, class V>
 __device__ auto across_group(V a) {
@@ -328,7 +337,7 @@ class collective : public Shards {
       for (std::size_t b = from + rank_ * detail::groups + threadIdx.x / 16; b < to; b += step) {
         const std::size_t begin = b * block_size;
         const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
-        use(threadIdx.x % 16, b, x);
+        use(threadIdx.x % 16, b, detail::first_of_group(x));  // as in first_lane()
       }
     };
     if constexpr (Shards::are_shared) this->blocks_of_ranks(slots, blocks);

@@ -222,7 +222,7 @@ __device__ inline float largest_of_warp(float x) {
     const float y = __shfl_xor_sync(~0u, x, d);
     x = y > x ? y : x;
   }
-  return x;
+  return __shfl_sync(~0u, x, 0);  // as in first_lane()
 }
 
 // Those blocks of a row whose number mod 32 is that of the thread in its warp; all are loaded at

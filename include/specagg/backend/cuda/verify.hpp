@@ -322,9 +322,10 @@ __global__ void __launch_bounds__(threads, 2)
   draft drafted{
       {ids, tokens_given(b, r)}, std::uint32_t(b.start[r]), b.end_of_text, bonus_of(b, r)};
   drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
-  const verdict v =
-      by.verify(drafted, q_rows, p_rows, policies[r], chooser,
-                std::span<emission>(emissions, b.most + 1), std::span<double>(scratch));
+  // too many tokens have no room, with or without a bonus: the verifier refuses them
+  const std::size_t room = drafted.size() > b.most ? b.most : b.most + 1;
+  const verdict v = by.verify(drafted, q_rows, p_rows, policies[r], chooser,
+                              std::span<emission>(emissions, room), std::span<double>(scratch));
   finish(together, b, out, r, verified{v, emissions, acceptances});
 }
 

@@ -103,7 +103,7 @@ struct vec<T, 1> {
   // unordered: b
   SPECAGG_FUNCTION friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a : b; }
   SPECAGG_FUNCTION friend SPECAGG_LANE vec raised(vec bound, vec x) {
-#if defined(__CUDA_ARCH__)
+#if SPECAGG_PTX
     if constexpr (sizeof(T) == 4) {  // one instruction instead of two
       asm("max.NaN.f32 %0, %0, %1;" : "+f"(x.v) : "f"(bound.v));
       return x;
