@@ -13,14 +13,11 @@
 #include <specagg/policy/lossy.hpp>
 
 namespace bench {
-
 namespace {
-
-using input = inputs<bf16, token_verifier>;
 
 struct bench_shapes {
   shape s;
-  input in{s, token_verifier{}};
+  inputs<bf16, token_verifier> in{s, token_verifier{}};
   std::size_t B = s.requests, each = s.gamma + 1, copies = in.copies(), rows = B * each;
   device_array<std::int32_t> out{B * each}, accepted{B};
   device_array<unsigned char> storage{storage_bytes()};
@@ -45,24 +42,28 @@ struct bench_shapes {
   std::size_t storage_bytes() const {
     return gpu::verify_storage(ragged<gpu::filtered_batch<bf16>>(0));
   }
-  template <class Call>
-  void line(const char* name, std::size_t read_rows, const Call& call) {
+  // of_request(): accepted tokens of each request, after the last call
+  template <class Call, class Accepted>
+  void line(const char* name, std::size_t read_rows, const Call& call, const Accepted& of_request) {
     const timing t = watch.in_a_row(copies, true, 20, call),
                  alone = watch.alone(copies, true, 60, call);
     const std::size_t row = s.vocabulary * sizeof(bf16);
     const timing read = time_of_read(in.data(0), 2 * rows * row, copies, read_rows * row);
-    double sum = 0;
-    for (const std::int32_t a : accepted.read()) sum += a;
     std::printf("%-28s %9.1f %9.1f %9.1f %6.1f %% %8.2f\n", name, t.median, alone.median,
-                read.median, 100 * read.median / t.median, sum / double(B));
+                read.median, 100 * read.median / t.median, of_request());
   }
   template <class Batch, class F>
   void ragged_line(const char* name, std::size_t read_rows, const F& change) {
-    line(name, read_rows, [&](std::size_t c, cudaStream_t stream) {
+    const auto call = [&](std::size_t c, cudaStream_t stream) {
       auto b = ragged<Batch>(c);
       change(b);
       CHECK_CUDA(gpu::verify(b, lossless{}, token_verifier{}, {out.data(), accepted.data()},
                              storage.data(), storage_bytes(), stream));
+    };
+    line(name, read_rows, call, [&] {
+      double sum = 0;
+      for (const std::int32_t a : accepted.read()) sum += a;
+      return sum / double(B);
     });
   }
   void run() {
@@ -77,7 +78,8 @@ struct bench_shapes {
     ragged_line<filtered>("min-p 0.05", both, [&](auto& b) { b.min_p = min_p.data(); });
     ragged_line<filtered>("top-k 50, top-p 0.9", both,
                           [&](auto& b) { b.top_k = top_k.data(), b.top_p = top_p.data(); });
-    line("lossy, alpha 0.2", 2 * rows, verification(in, lossy{0.2}, token_verifier{}));
+    line("lossy, alpha 0.2", 2 * rows, verification(in, lossy{0.2}, token_verifier{}),
+         [&] { return in.accepted(); });
     in_parts();
   }
   void in_parts() {
@@ -89,22 +91,24 @@ struct bench_shapes {
       return b;
     };
     for (std::uint32_t k = 0; k < 2; ++k) memory.emplace_back(gpu::shard_storage(part(0, k)));
-    line("two parts, one after another", rows + B * s.gamma,
-         [&](std::size_t c, cudaStream_t stream) {
-           gpu::shard_step step[2];
-           for (int k = 0; k < 2; ++k)
-             step[k].storage = memory[k].data(),
-             step[k].storage_bytes = gpu::shard_storage(part(c, k));
-           while (!step[0].done) {
-             for (std::uint32_t k = 0; k < 2; ++k)
-               CHECK_CUDA(gpu::verify_shard(part(c, k), lossless{}, token_verifier{}, in.out(c),
-                                            step[k], stream));
-             for (int k = 0; k < 2 && !step[0].done; ++k)
-               CHECK_CUDA(cudaMemcpyAsync(static_cast<char*>(step[1 - k].all) + k * step[k].bytes,
-                                          step[k].own, step[k].bytes, cudaMemcpyDeviceToDevice,
-                                          stream));
-           }
-         });
+    line(
+        "two parts, one after another", rows + B * s.gamma,
+        [&](std::size_t c, cudaStream_t stream) {
+          gpu::shard_step step[2];
+          for (int k = 0; k < 2; ++k)
+            step[k].storage = memory[k].data(),
+            step[k].storage_bytes = gpu::shard_storage(part(c, k));
+          while (!step[0].done) {
+            for (std::uint32_t k = 0; k < 2; ++k)
+              CHECK_CUDA(gpu::verify_shard(part(c, k), lossless{}, token_verifier{}, in.out(c),
+                                           step[k], stream));
+            for (int k = 0; k < 2 && !step[0].done; ++k)
+              CHECK_CUDA(cudaMemcpyAsync(static_cast<char*>(step[1 - k].all) + k * step[k].bytes,
+                                         step[k].own, step[k].bytes, cudaMemcpyDeviceToDevice,
+                                         stream));
+          }
+        },
+        [&] { return in.accepted(); });
   }
 };
 
