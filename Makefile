@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once), without and with drafts
 	@scripts/bootstrap demo
@@ -63,11 +63,12 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; half an hour; QUICK=1: fewer texts; DOCS=1: into docs/)
+check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; half an hour; QUICK=1: 9 minutes; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
-	@printf '%s --texts %s\n' check-vllm $(if $(QUICK),2000,20000) check-vllm-v2 $(if $(QUICK),500,2000) check-sglang \
-	  $(if $(QUICK),2000,20000) | xargs -P "$$(nproc)" -I{} sh -c 'build/engines/venv/bin/python tools/engines/{}'
-	@build/engines/venv/bin/python -m pytest -q -p no:cacheprovider python/tests/test_hf.py -k folder
+	@printf '%s\n' 'tools/engines/check-vllm --texts $(if $(QUICK),2000,20000)' \
+	  'tools/engines/check-vllm-v2 --texts $(if $(QUICK),500,2000)' 'tools/engines/check-sglang --texts $(if $(QUICK),2000,20000)' \
+	  '-m pytest -q -p no:cacheprovider python/tests/test_hf.py -k folder' | xargs -P "$$(nproc)" -I{} sh -c 'build/engines/venv/bin/python {}'
+check-engines: export PYTHONDONTWRITEBYTECODE =  # of twenty programs the first alone compiles what torch and vLLM import
 
 amalgamate:  ## build/specagg.hpp: what a verification needs, as one header; build/specagg_decoders.hpp: decoders, too
 	@scripts/amalgamate
