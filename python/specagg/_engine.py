@@ -94,7 +94,7 @@ def draft_logits(r: Round) -> Tensor | None:
         return r.q
     cu = r.cu_num_draft_tokens
     of = torch.searchsorted(cu, torch.arange(len(r.q), device=cu.device, dtype=cu.dtype), right=True)
-    return r.q.log() * divisors(r.temperature[of])[:, None]
+    return r.q.log().mul_(divisors(r.temperature[of])[:, None])
 
 
 def divisors(temperature: Tensor) -> Tensor:
