@@ -79,6 +79,7 @@ class Decided(NamedTuple):
     tokens: Tensor  # [B, most + 1] int32, then -1
     emitted: Tensor  # [B] int32, at least 1
     log_pi: Tensor  # [B, most + 1]: log-probabilities of the tokens under the policy's law, then NaN
+    log_p: Tensor  # the same under the target's
 
 
 def requests_of_rows(cu: Tensor, N: int) -> Tensor:
@@ -109,12 +110,13 @@ def on_cpu(r: Round, how: Setting, log: logging.Logger) -> Decided:
     seeds, positions = r.seeds.numpy().view(np.uint64), r.positions.numpy()
     sampling = [r.temperature.double().numpy(), np.zeros(B, np.int64) if r.top_k is None else r.top_k.long().numpy(),
                 np.ones(B) if r.top_p is None else r.top_p.double().numpy()]
-    tokens, log_pi = np.empty((B, r.most + 1), np.int32), np.full((B, r.most + 1), np.nan)
+    tokens = np.empty((B, r.most + 1), np.int32)
+    log_pi, log_p = np.full((2, B, r.most + 1), np.nan)
     # no engine has the draft's row at a bonus token, so policies that read it have the target's law there
     out = verify(r.drafts, q, r.rows, how.policy, how.verifier, seed=seeds, requests=0, positions=positions, offsets=offsets,
                  rows=("logits" if logits else "probabilities", "logits"), sampling=Sampling(*sampling),
                  draft_sampling=Sampling(sampling[0]) if logits else None, bonus="target" if reads else True, out=tokens)
-    log_pi[:, : out.tokens.shape[1]] = out.log_pi
+    log_pi[:, : out.tokens.shape[1]], log_p[:, : out.tokens.shape[1]] = out.log_pi, out.log_p
     emitted, bad = out.emitted.copy(), out.statuses.copy()
     which = np.flatnonzero(bad)
     for i in which:
@@ -123,13 +125,14 @@ def on_cpu(r: Round, how: Setting, log: logging.Logger) -> Decided:
         more = verify(np.zeros(0, np.int32), None, r.rows[torch.from_numpy(offsets[which] + which + emitted[which])], lossless,
                       how.verifier, seed=seeds[which], requests=0, positions=positions[which] + emitted[which],
                       offsets=np.zeros(len(which) + 1, np.int64), sampling=Sampling(*(one[which] for one in sampling)))
-        tokens[which, emitted[which]], log_pi[which, emitted[which]] = more.tokens[:, 0], more.log_pi[:, 0]
+        at = which, emitted[which]
+        tokens[at], log_pi[at], log_p[at] = more.tokens[:, 0], more.log_pi[:, 0], more.log_p[:, 0]
         emitted[which] += more.emitted
         bad[which] = more.statuses
     for i in np.flatnonzero(emitted == 0):
         log.error("specagg: the target's row of request %d of this batch is %s: token 0 is emitted", i, Status(bad[i]).name)
         tokens[i, 0], emitted[i] = 0, 1
-    return Decided(torch.from_numpy(tokens), torch.from_numpy(emitted), torch.from_numpy(log_pi))
+    return Decided(*map(torch.from_numpy, (tokens, emitted, log_pi, log_p)))
 
 
 def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
@@ -147,10 +150,10 @@ def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
                       cu_num_draft_tokens=r.cu_num_draft_tokens.contiguous(), max_spec_len=r.most, policy=how.policy,
                       verifier=how.verifier, seeds=r.seeds, requests=0, positions=r.positions, temperature=r.temperature,
                       bonus="target" if reads else True, log_probs=True, **filters)
-    tokens, emitted, log_pi = out.tokens.to(torch.int32), out.emitted, out.log_pi
-    assert log_pi is not None
+    tokens, emitted, log_pi, log_p = out.tokens.to(torch.int32), out.emitted, out.log_pi, out.log_p
+    assert log_pi is not None and log_p is not None
     tokens[:, 0] = torch.where(emitted == 0, torch.zeros_like(tokens[:, 0]), tokens[:, 0])
-    return Decided(tokens, emitted.clamp(min=1), log_pi)
+    return Decided(tokens, emitted.clamp(min=1), log_pi, log_p)
 
 
 def decide(r: Round, settings: Sequence[Any], log: logging.Logger) -> Decided:
@@ -162,6 +165,5 @@ def decide(r: Round, settings: Sequence[Any], log: logging.Logger) -> Decided:
     for other in others:
         mine = torch.tensor([one == other for one in settings], device=r.rows.device)
         new = run(r, other, log)
-        out = Decided(torch.where(mine[:, None], new.tokens, out.tokens), torch.where(mine, new.emitted, out.emitted),
-                      torch.where(mine[:, None], new.log_pi, out.log_pi))
+        out = Decided(*(torch.where(mine if a.ndim == 1 else mine[:, None], a, b) for a, b in zip(new, out)))
     return out

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._engine import Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
+from ._engine import Decided, Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
 
 VERSIONS = ("0.32.0",)  # of vLLM
 
@@ -47,6 +47,41 @@ def _with_log_pi(tensors: Any, log_pi: Tensor) -> Any:
     same = tensors.logprob_token_ids == tensors.logprob_token_ids[:, :1]
     log_pi = log_pi.to(tensors.logprobs.dtype)[:, None]
     return tensors._replace(logprobs=torch.where(same & ~log_pi.isnan(), log_pi, tensors.logprobs))
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def _counters() -> list[Any]:
+    from prometheus_client import Counter
+
+    return [Counter("specagg:tokens", "Tokens that specagg has decided."),
+            Counter("specagg:distance", "Over them, the sum of estimated total variations of pi and the target's law p.")]
+
+
+def _fetched(sampler: Any, sums: Tensor) -> Tensor:
+    """What 64 rounds on a device have summed up, once that has arrived: nothing waits for the device. Else zeros."""
+    held = vars(sampler).setdefault("specagg_sums", dict(round=0, sums=torch.zeros_like(sums), coming=torch.zeros(2)))
+    held["sums"] += sums
+    held["round"] += 1
+    if held["round"] % 64:
+        return torch.zeros(2)
+    arrived, held["coming"] = held["coming"], held["sums"].to("cpu", non_blocking=True)
+    held["sums"] = torch.zeros_like(sums)
+    return arrived
+
+
+def _count(sampler: Any, out: Decided) -> None:
+    """max(0, 1 - p(y) / pi(y)) of a token y drawn from pi has the mean TV(pi, p)."""
+    from vllm.distributed import parallel_state
+
+    if parallel_state.model_parallel_is_initialized() and parallel_state.get_tensor_model_parallel_rank() > 0:
+        return  # all ranks decide the same tokens
+    distance = (1 - (out.log_p - out.log_pi).double().exp()).clamp(min=0)
+    sums = torch.stack([(~distance.isnan()).sum().double(), distance.nansum()])
+    for counter, sum in zip(_counters(), (_fetched(sampler, sums) if sums.is_cuda else sums).tolist()):
+        counter.inc(sum)
 
 
 # ---- model runner V1 -------------------------------------------------------------------------------------------------
@@ -82,6 +117,8 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
               torch.zeros(B, dtype=torch.int64, device=device) if positions is None else positions,
               torch.zeros(B, device=device) if how.temperature is None else how.temperature[:B], how.top_k, how.top_p)
     out = decide(r, settings, _log)
+    if positions is not None:
+        _count(self, out)
     logprobs = None
     if how.max_num_logprobs is not None:
         in_place = self.is_processed_logprobs_mode
@@ -162,6 +199,7 @@ def verify_v2(self: Any, logits: Tensor, draft_logits: Tensor | None, draft_samp
               verify_draft_sampled[after], cu, self.num_speculative_steps, q, True, states.seeds.gpu[slots],
               pos[cu_num_logits[:-1].long()].long() + 1, states.temperature.gpu[slots], None, None)
     out = decide(r, [self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
+    _count(self.sampler, out)
     self.specagg_log_pi = out.log_pi
     return rows, out.tokens.long(), out.emitted
 
@@ -189,6 +227,7 @@ def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor,
     r = Round(_before_temperature(rows, self, slots, idx_mapping_np), none[:0], none, 0, None, True,
               states.seeds.gpu[slots], pos.long() + 1, states.temperature.gpu[slots], None, None)
     out = decide(r, [self.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
+    _count(self, out)
     return out.tokens[:, 0].long(), rows
 
 

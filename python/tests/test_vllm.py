@@ -126,6 +126,13 @@ def vllm(monkeypatch):
         "v1/sample/ops/topk_topp_sampler:apply_top_k_top_p", filtered))
     module("vllm.v1.spec_decode.metadata", SpecDecodeMetadata=types.SimpleNamespace(make_dummy=metadata_of))
     module("vllm.v1.worker.gpu.spec_decode.rejection_sampler", RejectionSampler=RejectionSamplerV2)
+    classes.rank = 0
+    module("vllm.distributed", parallel_state=types.SimpleNamespace(
+        model_parallel_is_initialized=lambda: True, get_tensor_model_parallel_rank=lambda: classes.rank))
+    classes.counted = {}
+    module("prometheus_client", Counter=lambda name, text: types.SimpleNamespace(
+        inc=lambda more: classes.counted.update({name: classes.counted.get(name, 0.0) + more})))
+    monkeypatch.setattr(plug_in, "_counters", plug_in.functools.lru_cache(plug_in._counters.__wrapped__))
     classes.root = module("vllm", __version__="0.32.0")
     classes.drafting = drafting
     return classes
@@ -471,6 +478,55 @@ def test_v1_drafts_are_drawn_by_the_requests_seed():
     cold = metadata_for(30, generators=generators(range(30)), temperature=torch.zeros(30))
     greedy = lambda logits, *more: (logits.argmax(-1), logits.softmax(-1))  # noqa: E731
     assert plug_in.draw_draft(logits[:30], cold, own=greedy)[0].tolist() == [int(Q[0, 0].argmax())] * 30
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def check_counted(counted, tokens, law, target):
+    """tokens: of B requests, of which the first alone may be away from the target's law."""
+    assert counted["specagg:tokens"] == (tokens >= 0).sum()
+    expected = 0.5 * np.abs(law - target).sum()
+    assert expected == 0 or expected > 0.05
+    assert abs(counted["specagg:distance"] / len(tokens) - expected) <= 5 * 0.5 / len(tokens) ** 0.5 * (expected > 0)
+
+
+@pytest.mark.parametrize("text, temperature", [("lossless", 1.0), ("token_v3:alpha=0.5", 1.0), ("ensemble:lambda=0.9", 0.7)])
+def test_distance_from_the_target_is_counted(vllm, text, temperature):
+    B, usual = 20000, plug_in.setting(text, "test")
+    many = Many(B, gamma=1, temperature=temperature)
+    tokens = run(runner(B, many.drafts, temperature=temperature), metadata_of(many.drafts), many.p, many.q, usual)
+    check_counted(vllm.counted, tokens, two_tokens(text, temperature)[0], softmax(P[0, 0], temperature))
+    before = dict(vllm.counted)
+    plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(B), usual=usual, own=None)
+    assert vllm.counted == before  # vLLM warms up
+    vllm.rank = 1  # decides what rank 0 does
+    run(runner(B, many.drafts), metadata_of(many.drafts), many.p, many.q, usual)
+    assert vllm.counted == before
+
+
+def test_distance_from_the_target_is_counted_in_v2(vllm):
+    B, text = 20000, "token_v3:alpha=0.5"
+    sampler, rejecting = samplers_v2(sampler_v2(B, 1.0, np.arange(B)), text)
+    many = Many(B)
+    many.p = many.p.reshape(B, 3, V)
+    many.p[:, 1:] = -np.inf  # after the first token both models are sure of token 0
+    many.p[:, 1:, 0] = 0
+    many.p = many.p.reshape(-1, V)
+    logits = many.q.reshape(B, 2, V).log()
+    logits[:, 1] = many.p[1]
+    tokens = verify_v2(rejecting, many, np.arange(B), logits, drafts=[[one[0], 0] for one in many.drafts])[1]
+    check_counted(vllm.counted, tokens, two_tokens(text)[0], softmax(P[0, 0]))
+    before = vllm.counted["specagg:tokens"]
+    sampler._sample_random(many.p[::3], torch.arange(B), np.arange(B), torch.full((B,), 6), None, None, False)
+    assert vllm.counted["specagg:tokens"] == before + B
+
+
+def test_sums_of_a_device_are_fetched_later():
+    sampler, new = types.SimpleNamespace(), torch.tensor([3.0, 0.5])
+    arrived = [plug_in._fetched(sampler, new).tolist() for _ in range(192)]
+    assert [i + 1 for i, one in enumerate(arrived) if one != [0, 0]] == [128, 192]
+    assert arrived[127] == arrived[191] == [64 * 3, 64 * 0.5]
 
 
 # ---- model runner V2 -------------------------------------------------------------------------------------------------
