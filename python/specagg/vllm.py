@@ -54,6 +54,7 @@ def _with_log_pi(tensors: Any, log_pi: Tensor) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _counters() -> list[Any]:
+    """Of this process: a server, which is another, shows them if PROMETHEUS_MULTIPROC_DIR is set."""
     from prometheus_client import Counter
 
     return [Counter("specagg:tokens", "Tokens that specagg has decided."),
