@@ -67,6 +67,7 @@ check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 	@printf '%s\n' 'tools/engines/check-vllm --texts $(if $(QUICK),2000,20000)' \
 	  'tools/engines/check-vllm-v2 --texts $(if $(QUICK),500,2000)' 'tools/engines/check-sglang --texts $(if $(QUICK),2000,20000)' \
+	  'tools/engines/check-vllm --newer --texts 2000 $(if $(QUICK),--only draft1)' $(if $(QUICK),,'tools/engines/check-vllm-v2 --newer --texts 500') \
 	  '-m pytest -q -p no:cacheprovider python/tests/test_hf.py -k folder' | xargs -P "$$(nproc)" -I{} sh -c 'build/engines/venv/bin/python {}'
 check-engines: export PYTHONDONTWRITEBYTECODE =  # of twenty programs the first alone compiles what torch and vLLM import
 

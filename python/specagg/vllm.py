@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ._engine import Decided, Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
 
-VERSIONS = ("0.32.0",)  # of vLLM
+VERSIONS = ("0.32.0", "0.33.0")  # of vLLM
 
 _log = logging.getLogger("vllm.specagg")  # shown as vLLM's own lines are
 
@@ -47,6 +47,11 @@ def _with_log_pi(tensors: Any, log_pi: Tensor) -> Any:
     same = tensors.logprob_token_ids == tensors.logprob_token_ids[:, :1]
     log_pi = log_pi.to(tensors.logprobs.dtype)[:, None]
     return tensors._replace(logprobs=torch.where(same & ~log_pi.isnan(), log_pi, tensors.logprobs))
+
+
+def _keeps_own(sampler: Any) -> bool:
+    """Whether vLLM's own method, that no policy stands for, was asked for: synthetic acceptance, and from 0.33.0 on fly."""
+    return sampler.synthetic_mode or getattr(sampler, "use_fly", False)
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------
@@ -103,7 +108,7 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
     from vllm.v1.outputs import SamplerOutput
 
     how, B = sampling_metadata, len(metadata.num_draft_tokens)
-    if self.synthetic_mode:
+    if _keeps_own(self):
         return own(self, metadata, draft_probs, logits, sampling_metadata)
     at_target, at_bonus = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
     rows = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
@@ -137,7 +142,7 @@ def sample(self: Any, logits: Tensor | None, spec_decode_metadata: Any, *, usual
     from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
     sampler, how = getattr(self, "rejection_sampler", None), self.input_batch.sampling_metadata
-    if sampler is None or logits is None or (spec_decode_metadata is None and how.logprob_token_ids):
+    if sampler is None or _keeps_own(sampler) or logits is None or (spec_decode_metadata is None and how.logprob_token_ids):
         return own(self, logits, spec_decode_metadata)
     metadata = spec_decode_metadata
     if metadata is None:
@@ -218,8 +223,8 @@ def logprobs_v2(self: Any, sampled: Tensor, num_sampled: Tensor, logits: Tensor,
 
 
 def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor, idx_mapping_np: np.ndarray, pos: Tensor,
-              top_k: Tensor | None, top_p: Tensor | None, use_fused_sampler: bool) -> tuple[Tensor, Tensor]:
-    """In place of Sampler._sample_random(): rounds in which no request has a draft."""
+              top_k: Tensor | None, top_p: Tensor | None, *how: bool) -> tuple[Tensor, Tensor]:
+    """In place of Sampler._sample_random(): rounds in which no request has a draft. how: what makes vLLM's own faster."""
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
     rows, states = apply_top_k_top_p(processed_logits, top_k, top_p), self.sampling_states
@@ -238,7 +243,8 @@ def custom_sampler(self: Any, sampler: Any, *, usual: Setting, own: Callable[...
 
     given, config = own(self, sampler), self.vllm_config
     spec = config.speculative_config
-    if given is not None or spec is None or spec.rejection_sample_method == "synthetic" or config.watermark_config is not None:
+    if (given is not None or spec is None or spec.rejection_sample_method in ("synthetic", "fly")
+            or config.watermark_config is not None):
         return given
     add_request, sampler.specagg_settings = sampler.add_request, {}
 

@@ -108,6 +108,7 @@ def record(engine, folder):
 
 
 def recorded(engine):
+    """{version: facts}"""
     return json.loads(pathlib.Path(__file__).with_name(f"{engine}_facts.json").read_text())
 
 
@@ -116,9 +117,11 @@ def differences(engine, facts, versions, replaced, without=()):
     of these that are the plug-in's own."""
     out = [] if facts["version"] in versions else [f"version {facts['version']}"]
     for place, function in replaced.items():
-        ours = [one.name + "=" * (one.default is not one.empty) for one in inspect.signature(function).parameters.values()
-                if one.kind is not one.KEYWORD_ONLY and one.name not in without]
-        if ours != facts["functions"][place]:
+        parameters = inspect.signature(function).parameters.values()
+        ours = [one.name + "=" * (one.default is not one.empty) for one in parameters
+                if one.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) and one.name not in without]
+        takes_more = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+        if ours != facts["functions"][place][: len(ours) if takes_more else None]:
             out.append(f"{place}: {ours}")
     for place, names in FIELDS[engine].items():
         out += [f"{place} has no {name}" for name in names.split() if name not in facts["fields"][place]]
@@ -129,7 +132,7 @@ def planted(engine, facts, replaced):
     """Facts with one change each, which differences() must find."""
     for place in replaced:
         changed = copy.deepcopy(facts)
-        changed["functions"][place].append("more")
+        changed["functions"][place].insert(1, "more")
         yield changed
     for place, names in FIELDS[engine].items():
         changed = copy.deepcopy(facts)
@@ -139,4 +142,5 @@ def planted(engine, facts, replaced):
 
 if __name__ == "__main__":
     found = record(*sys.argv[1:])
-    pathlib.Path(__file__).with_name(f"{sys.argv[1]}_facts.json").write_text(json.dumps(found, indent=1) + "\n")
+    all_of_them = {**recorded(sys.argv[1]), found["version"]: found}
+    pathlib.Path(__file__).with_name(f"{sys.argv[1]}_facts.json").write_text(json.dumps(all_of_them, indent=1) + "\n")

