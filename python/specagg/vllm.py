@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ._engine import Decided, Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
+from ._verify import _on_a_device
 
 VERSIONS = ("0.32.0", "0.33.0")  # of vLLM
 
@@ -59,34 +60,36 @@ def _keeps_own(sampler: Any) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _counters() -> list[Any]:
-    """Of this process: a server, which is another, shows them if PROMETHEUS_MULTIPROC_DIR is set."""
+    """Shown as specagg:tokens_total and specagg:distance_total; by a server, which is another process, if
+    PROMETHEUS_MULTIPROC_DIR is set. None if that is wrong."""
     from prometheus_client import Counter
 
-    return [Counter("specagg:tokens", "Tokens that specagg has decided."),
-            Counter("specagg:distance", "Over them, the sum of estimated total variations of pi and the target's law p.")]
+    try:
+        return [Counter("specagg:tokens", "Tokens that specagg has decided for requests with drafts."),
+                Counter("specagg:distance", "Over them, the sum of estimated total variations of pi and the target's law p.")]
+    except (OSError, ValueError) as e:
+        _log.warning("specagg: no metrics: %s", e)
+        return []
 
 
-def _fetched(sampler: Any, sums: Tensor) -> Tensor:
-    """What 64 rounds on a device have summed up, once that has arrived: nothing waits for the device. Else zeros."""
-    held = vars(sampler).setdefault("specagg_sums", dict(round=0, sums=torch.zeros_like(sums), coming=torch.zeros(2)))
-    held["sums"] += sums
-    held["round"] += 1
-    if held["round"] % 64:
-        return torch.zeros(2)
-    arrived, held["coming"] = held["coming"], held["sums"].to("cpu", non_blocking=True)
-    held["sums"] = torch.zeros_like(sums)
-    return arrived
-
-
-def _count(sampler: Any, out: Decided) -> None:
-    """max(0, 1 - p(y) / pi(y)) of a token y drawn from pi has the mean TV(pi, p)."""
-    from vllm.distributed import parallel_state
-
-    if parallel_state.model_parallel_is_initialized() and parallel_state.get_tensor_model_parallel_rank() > 0:
-        return  # all ranks decide the same tokens
-    distance = (1 - (out.log_p - out.log_pi).double().exp()).clamp(min=0)
-    sums = torch.stack([(~distance.isnan()).sum().double(), distance.nansum()])
-    for counter, sum in zip(_counters(), (_fetched(sampler, sums) if sums.is_cuda else sums).tolist()):
+def _count(sampler: Any, r: Round, out: Decided) -> None:
+    """max(0, 1 - p(y) / pi(y)) of a token y drawn from pi has the mean TV(pi, p). Requests without drafts do not count: vLLM
+    asks for a token, and drops it, where a part of a prompt ends. On a device 64 rounds are summed up at once, and what was
+    summed up is read 64 rounds later, so that nothing waits."""
+    if r.most == 0:
+        return
+    drafted = torch.diff(r.cu_num_draft_tokens, prepend=r.cu_num_draft_tokens.new_zeros(1)) > 0
+    held = vars(sampler).setdefault("specagg_ratios", [])
+    held.append(torch.where(drafted[:, None], out.log_p - out.log_pi, torch.nan).flatten())
+    waits = _on_a_device(r.rows)
+    if waits and len(held) < 64:
+        return
+    distance = (1 - torch.cat(held).double().exp()).clamp(min=0)
+    held.clear()
+    sums = torch.stack([(~distance.isnan()).sum(dtype=torch.float64), distance.nansum()]).to("cpu", non_blocking=True)
+    if waits:
+        sums, sampler.specagg_sums = getattr(sampler, "specagg_sums", torch.zeros(2)), sums
+    for counter, sum in zip(_counters(), sums.tolist()):
         counter.inc(sum)
 
 
@@ -124,7 +127,7 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
               torch.zeros(B, device=device) if how.temperature is None else how.temperature[:B], how.top_k, how.top_p)
     out = decide(r, settings, _log)
     if positions is not None:
-        _count(self, out)
+        _count(self, r, out)
     logprobs = None
     if how.max_num_logprobs is not None:
         in_place = self.is_processed_logprobs_mode
@@ -205,7 +208,7 @@ def verify_v2(self: Any, logits: Tensor, draft_logits: Tensor | None, draft_samp
               verify_draft_sampled[after], cu, self.num_speculative_steps, q, True, states.seeds.gpu[slots],
               pos[cu_num_logits[:-1].long()].long() + 1, states.temperature.gpu[slots], None, None)
     out = decide(r, [self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
-    _count(self.sampler, out)
+    _count(self, r, out)
     self.specagg_log_pi = out.log_pi
     return rows, out.tokens.long(), out.emitted
 
@@ -233,7 +236,6 @@ def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor,
     r = Round(_before_temperature(rows, self, slots, idx_mapping_np), none[:0], none, 0, None, True,
               states.seeds.gpu[slots], pos.long() + 1, states.temperature.gpu[slots], None, None)
     out = decide(r, [self.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
-    _count(self, out)
     return out.tokens[:, 0].long(), rows
 
 

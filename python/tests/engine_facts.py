@@ -24,8 +24,6 @@ FUNCTIONS = {  # file:name
         f"{V2}:RejectionSampler._verify", f"{V2}:RejectionSampler._get_logprobs_tensors",
         "v1/worker/gpu/sample/sampler:Sampler.add_request", "v1/worker/gpu/sample/sampler:Sampler.apply_sampling_params",
         "v1/worker/gpu/sample/sampler:Sampler._sample_random",
-        "distributed/parallel_state:model_parallel_is_initialized",
-        "distributed/parallel_state:get_tensor_model_parallel_rank",
     ],
     "sglang": [
         "srt/speculative/eagle_utils:eagle_sample", "srt/sampling/sampling_params:SamplingParams.verify",

@@ -129,9 +129,6 @@ def vllm(monkeypatch):
         "v1/sample/ops/topk_topp_sampler:apply_top_k_top_p", filtered))
     module("vllm.v1.spec_decode.metadata", SpecDecodeMetadata=types.SimpleNamespace(make_dummy=metadata_of))
     module("vllm.v1.worker.gpu.spec_decode.rejection_sampler", RejectionSampler=RejectionSamplerV2)
-    classes.rank = 0
-    module("vllm.distributed", parallel_state=types.SimpleNamespace(
-        model_parallel_is_initialized=lambda: True, get_tensor_model_parallel_rank=lambda: classes.rank))
     classes.counted = {}
     module("prometheus_client", Counter=lambda name, text: types.SimpleNamespace(
         inc=lambda more: classes.counted.update({name: classes.counted.get(name, 0.0) + more})))
@@ -506,9 +503,42 @@ def test_distance_from_the_target_is_counted(vllm, text, temperature):
     before = dict(vllm.counted)
     plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, many.p, metadata_for(B), usual=usual, own=None)
     assert vllm.counted == before  # vLLM warms up
-    vllm.rank = 1  # decides what rank 0 does
-    run(runner(B, many.drafts), metadata_of(many.drafts), many.p, many.q, usual)
-    assert vllm.counted == before
+    run(runner(9, [[]] * 9), metadata_of([[]] * 9), many.p[:9], None, usual)
+    assert vllm.counted == before  # no drafts
+
+
+def test_requests_without_drafts_or_rows_are_not_counted(vllm):
+    many, drafts = Many(3), [[1, 2], [], [3, 4]]  # the second is between parts of its prompt
+    many.p[4:7] = torch.nan
+    tokens = run(runner(3, drafts), metadata_of(drafts), many.p[:7], many.q[:4])
+    assert tokens[1, 0] >= 0 and tokens[2].tolist() == [0, -1, -1]
+    assert vllm.counted["specagg:tokens"] == (tokens[0] >= 0).sum()
+
+
+def test_metrics_that_cannot_be_had_end_nothing(vllm, monkeypatch, caplog):
+    def missing(name, text):
+        raise FileNotFoundError("counter_1.db")
+
+    monkeypatch.setattr(sys.modules["prometheus_client"], "Counter", missing)
+    many = Many(5)
+    for _ in range(2):
+        run(runner(5, many.drafts), metadata_of(many.drafts), many.p, many.q)
+    assert caplog.text.count("specagg: no metrics: counter_1.db") == 1
+
+
+def test_log_probabilities_of_the_target_are_of_the_tokens(caplog):
+    """Those of several settings in a batch, and where the draft's row is NaN."""
+    B, how = 30, ["ensemble:lambda=0.5", "lossless", "token_v3:alpha=0.5"]
+    many = Many(B)
+    many.q[0] = torch.nan
+    r = _engine.Round(many.p, torch.tensor(many.drafts).flatten().int(), torch.arange(1, B + 1) * 2, 2, many.q, False,
+                      torch.arange(B), torch.zeros(B, dtype=torch.int64), torch.full((B,), 0.8), None, None)
+    out = _engine.decide(r, [plug_in.setting(how[i % 3], "test") for i in range(B)], logging.getLogger("test"))
+    assert out.emitted[0] == 1 and "request 0" in caplog.text
+    at, places = torch.nonzero(out.tokens >= 0, as_tuple=True)
+    expected = (many.p / 0.8).log_softmax(-1).reshape(B, 3, V)[at, places, out.tokens[at, places].long()]
+    np.testing.assert_allclose(out.log_p[at, places], expected, atol=1e-5)
+    assert out.log_p[out.tokens < 0].isnan().all() and (out.log_p - out.log_pi)[0::3].nan_to_num().abs().max() > 0.01
 
 
 def test_distance_from_the_target_is_counted_in_v2(vllm):
@@ -523,16 +553,21 @@ def test_distance_from_the_target_is_counted_in_v2(vllm):
     logits[:, 1] = many.p[1]
     tokens = verify_v2(rejecting, many, np.arange(B), logits, drafts=[[one[0], 0] for one in many.drafts])[1]
     check_counted(vllm.counted, tokens, two_tokens(text)[0], softmax(P[0, 0]))
-    before = vllm.counted["specagg:tokens"]
-    sampler._sample_random(many.p[::3], torch.arange(B), np.arange(B), torch.full((B,), 6), None, None, False)
-    assert vllm.counted["specagg:tokens"] == before + B
 
 
-def test_sums_of_a_device_are_fetched_later():
-    sampler, new = types.SimpleNamespace(), torch.tensor([3.0, 0.5])
-    arrived = [plug_in._fetched(sampler, new).tolist() for _ in range(192)]
-    assert [i + 1 for i, one in enumerate(arrived) if one != [0, 0]] == [128, 192]
-    assert arrived[127] == arrived[191] == [64 * 3, 64 * 0.5]
+def test_sums_of_a_device_are_read_later(vllm, monkeypatch):
+    monkeypatch.setattr(plug_in, "_on_a_device", lambda rows: True)
+    sampler, counted = types.SimpleNamespace(), []
+    r = types.SimpleNamespace(most=2, cu_num_draft_tokens=torch.tensor([2, 4]), rows=None)
+    log_pi = torch.log(torch.tensor([[0.5, 0.4, torch.nan], [1.0, torch.nan, torch.nan]]))
+    out = types.SimpleNamespace(log_pi=log_pi, log_p=log_pi + np.log(0.75))
+    for _ in range(192):
+        plug_in._count(sampler, r, out)
+        counted.append(dict(vllm.counted))
+    assert counted[62] == {} and counted[63] == counted[126] == {"specagg:tokens": 0, "specagg:distance": 0}
+    for round, sums in (127, 64), (190, 64), (191, 128):
+        assert counted[round]["specagg:tokens"] == 3 * sums
+        assert abs(counted[round]["specagg:distance"] - 0.75 * sums) < 1e-4
 
 
 # ---- model runner V2 -------------------------------------------------------------------------------------------------
@@ -692,3 +727,4 @@ def test_tokens_of_a_device_are_the_cpus(emulator, vllm, text):
         here, there = _engine.on_cpu(one, how, log), _engine.on_device(one, how, log)
         assert here.tokens.tolist() == there.tokens.tolist() and here.emitted.tolist() == there.emitted.tolist()
         np.testing.assert_allclose(here.log_pi, there.log_pi, atol=1e-5)
+        np.testing.assert_allclose(here.log_p, there.log_p, atol=1e-5)
