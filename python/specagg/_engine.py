@@ -89,12 +89,16 @@ def requests_of_rows(cu: Tensor, N: int) -> Tensor:
     return torch.searchsorted(ends, torch.arange(N + B, device=cu.device, dtype=ends.dtype), right=True)
 
 
+def requests_of_drafts(cu: Tensor, N: int) -> Tensor:
+    """[N]: which request a drafted token is of."""
+    return torch.searchsorted(cu, torch.arange(N, device=cu.device, dtype=cu.dtype), right=True)
+
+
 def draft_logits(r: Round) -> Tensor | None:
     """[N, V]: logits whose softmax at the request's temperature is q, for policies that look at q before temperature."""
     if r.q is None or r.q_logits:
         return r.q
-    cu = r.cu_num_draft_tokens
-    of = torch.searchsorted(cu, torch.arange(len(r.q), device=cu.device, dtype=cu.dtype), right=True)
+    of = requests_of_drafts(r.cu_num_draft_tokens, len(r.q))
     return r.q.log().mul_(divisors(r.temperature[of])[:, None])
 
 
@@ -154,6 +158,79 @@ def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
     assert log_pi is not None and log_p is not None
     tokens[:, 0] = torch.where(emitted == 0, torch.zeros_like(tokens[:, 0]), tokens[:, 0])
     return Decided(tokens, emitted.clamp(min=1), log_pi, log_p)
+
+
+def uniforms(seeds: Tensor, positions: Tensor, steps: Tensor | int, stream: int) -> Tensor:
+    """[n] doubles in (0, 1), a function of (seed, position, step, stream): of SplitMix64, as no state or device may decide."""
+    def mixed(x: Tensor) -> Tensor:  # whole numbers mod 2^64; >> keeps the sign, which the mask takes off
+        for shift, factor in (30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15):
+            x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
+        return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+    x = mixed(mixed(seeds.long() - 0x61C8864680B583EB) ^ (positions.long() * 4 + stream))
+    x = mixed(x - 0x61C8864680B583EB * (torch.as_tensor(steps, device=x.device).long() + 1))
+    return ((x >> 11) & ((1 << 53) - 1)).double() * 2.0**-53 + 2.0**-54
+
+
+def drawn(probs: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
+    """A token of each row [n, V] by its number u; of a greedy request the most likely. V where a row has no mass."""
+    ends = probs.double().cumsum(-1)
+    ids = torch.searchsorted(ends, u[:, None] * ends[:, -1:])[:, 0]
+    ids = torch.where(ends[:, -1] > 0, ids, torch.full_like(ids, probs.shape[1]))
+    return torch.where(temperature < greedy, probs.argmax(-1), ids)
+
+
+def without_masked(r: Round, which: Sequence[bool], ids: Tensor | None = None) -> tuple[Round, Tensor]:
+    """For requests that forbid tokens: rows of the target have -inf there, drafts were drawn with them. A draft ends with
+    its first forbidden token, which is drawn again from what its row has left; all rows of q are what is left of them. So
+    drafted tokens are of their rows again, and a policy sees q and p with the same tokens.
+
+    which: [B]; ids: [N], the tokens that were drawn, if r.drafts has -1 in place of some. Returns the round, and how many
+    tokens each request may emit [B]: after a token that was drawn again there is no row of the target.
+    """
+    B, N, device = len(which), len(r.drafts), r.rows.device
+    limits = torch.full((B,), r.most + 1, dtype=torch.int64, device=device)
+    if r.q is None or N == 0 or not any(which):
+        return r, limits
+    ids = (r.drafts if ids is None else ids).long()
+    of = requests_of_drafts(r.cu_num_draft_tokens, N)
+    masks = torch.tensor(which, device=device)[of]
+    first = torch.cat([of.new_zeros(1), r.cu_num_draft_tokens[:-1].long()])
+    at = torch.arange(N, device=device)
+    steps = at - first[of]
+    mine = masks.nonzero()[:, 0] if device.type == "cpu" else at  # nothing waits for a device
+    allowed = r.rows[mine + of[mine]] > -torch.inf
+    q = r.q.clone()
+    if r.q_logits:
+        left = q[mine].masked_fill(~allowed, -torch.inf)
+    else:
+        left = q[mine].masked_fill(~allowed, 0.0)
+        largest = left.amax(-1, keepdim=True)
+        left = torch.where(largest >= torch.finfo(left.dtype).tiny, left / largest, torch.zeros_like(left))
+        left /= left.sum(-1, keepdim=True).clamp(min=1)
+    q[mine] = torch.where(masks[mine, None], left, q[mine])
+    forbidden = torch.zeros_like(masks)
+    forbidden[mine] = masks[mine] & (ids[mine] >= 0) & ~allowed.gather(1, ids[mine].clamp(0, allowed.shape[1] - 1)[:, None])[:, 0]
+    ends = limits.scatter_reduce(0, of, torch.where(forbidden, steps + 1, limits[of]), "amin")
+    again = forbidden & (steps + 1 == ends[of])
+    rows = again.nonzero()[:, 0] if device.type == "cpu" else at
+    temperature = r.temperature[of[rows]]
+    probs = q[rows]
+    if r.q_logits:
+        probs = torch.softmax(probs / divisors(temperature)[:, None], -1).nan_to_num(0.0)
+    u = uniforms(r.seeds[of[rows]], r.positions[of[rows]], steps[rows], stream=1)
+    new = drawn(probs, u, temperature)
+    new = torch.where(new < probs.shape[1], new, torch.full_like(new, -1)).to(r.drafts.dtype)
+    drafts = torch.where(steps + 1 > ends[of], torch.full_like(r.drafts, -1), r.drafts)
+    drafts[rows] = torch.where(again[rows], new, drafts[rows])
+    return r._replace(drafts=drafts, q=q), ends
+
+
+def cut(out: Decided, limits: Tensor) -> Decided:
+    """What was decided, without tokens after so many [B]."""
+    there = torch.arange(out.tokens.shape[1], device=limits.device) < limits[:, None]
+    log_pi, log_p = (x.masked_fill(~there, torch.nan) for x in (out.log_pi, out.log_p))
+    return Decided(out.tokens.masked_fill(~there, -1), torch.minimum(out.emitted, limits.to(out.emitted.dtype)), log_pi, log_p)
 
 
 def decide(r: Round, settings: Sequence[Any], log: logging.Logger) -> Decided:

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._engine import Decided, Round, Setting, divisors, decide, greedy, new_seeds, of_request, requests_of_rows, setting
+from ._engine import (Decided, Round, Setting, cut, decide, divisors, drawn, greedy, new_seeds, of_request, requests_of_rows,
+                      setting, uniforms, without_masked)
 from ._verify import _on_a_device
 
 VERSIONS = ("0.32.0", "0.33.0")  # of vLLM
@@ -32,6 +33,11 @@ _log = logging.getLogger("vllm.specagg")  # shown as vLLM's own lines are
 
 def _of_request(extra_args: Any, usual: Setting | None) -> Setting | None:
     return of_request(extra_args, usual, "extra_args")
+
+
+def _forbids(params: Any) -> bool:
+    """Whether a request forbids tokens, which then have -inf in the target's rows."""
+    return bool(params.structured_outputs or params.bad_words or params.allowed_token_ids or params.min_tokens)
 
 
 def processed(r: Round, of: Tensor) -> Tensor:
@@ -105,6 +111,54 @@ def _seeds(generators: dict[int, Any], B: int) -> Tensor:
     return seeds
 
 
+def _edits(how: Any) -> bool:
+    """Whether vLLM edits logits before the temperature."""
+    from vllm.v1.sample.logits_processor import builtin
+
+    def idle(processor: Any) -> bool:  # those that are always there
+        kinds = {builtin.MinTokensLogitsProcessor: "min_toks", builtin.LogitBiasLogitsProcessor: "biases"}
+        return not getattr(processor, kinds.get(type(processor), "specagg_unknown"), True)
+
+    holder = how.thinking_budget_state_holder
+    return bool(not how.no_penalties or how.bad_words_token_ids or how.allowed_token_ids_mask is not None
+                or not all(map(idle, how.logitsprocs.non_argmax_invariant)) or holder is not None and holder.has_tracked_requests())
+
+
+def dropped(self: Any, counts: list[int], drafted: Any) -> dict[int, tuple[Tensor, Tensor]]:
+    """{request: (id [1], row of q [1, V])}: the first token that vLLM's scheduler took off a draft. It does so where a
+    grammar forbids the token, so because of what was drawn: without it the token's position had the law (1 - q(allowed)) p +
+    ... instead of p. drafted: ids of the requests whose drafts follow their texts (not those of a part of a prompt)."""
+    ids, q, of = self._draft_token_ids, self._draft_probs, self._draft_prob_req_ids
+    if q is None or of is None or not torch.is_tensor(ids):
+        return {}
+    row = {one: i for i, one in enumerate(of) if one in drafted}
+    out = {}
+    for i, (one, n) in enumerate(zip(self.input_batch.req_ids, counts)):
+        if one in row and n < ids.shape[1] and self.requests[one].sampling_params.structured_outputs:
+            out[i] = ids[row[one], n : n + 1], q[row[one], n : n + 1]
+    return out
+
+
+def with_dropped(r: Round, counts: list[int], more: dict[int, tuple[Tensor, Tensor]]) -> Round:
+    """The round with these tokens at the ends of drafts. The last row of the target stands twice there: no bonus token may
+    be drawn from it."""
+    if not more:
+        return r
+    ends, begin, rows, drafts, q = np.cumsum(counts), 0, [], [], []
+    for i, n in enumerate(counts):
+        rows += [*range(begin, begin + n + 1), *([begin + n] if i in more else [])]
+        begin += n + 1
+        drafts.append(r.drafts[ends[i] - n : ends[i]])
+        if r.q is not None:
+            q.append(r.q[ends[i] - n : ends[i]])
+        if i in more:
+            drafts.append(more[i][0].to(r.drafts.dtype))
+            q.append(more[i][1])
+    longer = [n + (i in more) for i, n in enumerate(counts)]
+    return r._replace(rows=r.rows[torch.tensor(rows, device=r.rows.device)], drafts=torch.cat(drafts), q=torch.cat(q),
+                      cu_num_draft_tokens=torch.from_numpy(np.cumsum(longer)).to(r.cu_num_draft_tokens), most=max(longer))
+
+
 def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor, sampling_metadata: Any, *, usual: Setting,
             own: Callable[..., Any]) -> Any:
     """In place of RejectionSampler.forward(). own: that."""
@@ -114,20 +168,26 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
     if _keeps_own(self):
         return own(self, metadata, draft_probs, logits, sampling_metadata)
     at_target, at_bonus = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
-    rows = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    # indexing copies; what edits logits before temperature is vLLM's, the bonus rows first, as there
-    rows[at_bonus] = self.sampler.apply_logits_processors(logits[at_bonus].float(), how, True)
-    if len(at_target):
-        rows[at_target] = self.apply_logits_processors(logits[at_target].float(), how, metadata)
-    positions, settings = vars(self).pop("specagg_round", (None, [usual] * B))  # none: vLLM warms up
+    rows = logits.float()
+    if _edits(how):  # which is vLLM's, the bonus rows first, as there
+        rows = rows.clone() if rows is logits else rows
+        rows[at_bonus] = self.sampler.apply_logits_processors(rows[at_bonus], how, True)
+        if len(at_target):
+            rows[at_target] = self.apply_logits_processors(rows[at_target], how, metadata)
+    # none: vLLM warms up
+    positions, settings, forbids, more = vars(self).pop("specagg_round", (None, [usual] * B, [False] * B, {}))
     device = logits.device
     r = Round(rows, metadata.draft_token_ids, metadata.cu_num_draft_tokens, metadata.max_spec_len, draft_probs, False,
               _seeds(how.generators, B).to(device, non_blocking=True),
               torch.zeros(B, dtype=torch.int64, device=device) if positions is None else positions,
               torch.zeros(B, device=device) if how.temperature is None else how.temperature[:B], how.top_k, how.top_p)
-    out = decide(r, settings, _log)
+    whole, limits = without_masked(with_dropped(r, metadata.num_draft_tokens, more), forbids)
+    out = decide(whole, settings, _log)
+    if any(forbids):
+        out = cut(out, limits)
     if positions is not None:
-        _count(self, r, out)
+        _count(self, whole, out)
+    out = Decided(*(x if x.ndim == 1 else x[:, : r.most + 1] for x in out))
     logprobs = None
     if how.max_num_logprobs is not None:
         in_place = self.is_processed_logprobs_mode
@@ -145,6 +205,9 @@ def sample(self: Any, logits: Tensor | None, spec_decode_metadata: Any, *, usual
     from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
     sampler, how = getattr(self, "rejection_sampler", None), self.input_batch.sampling_metadata
+    ids = self.input_batch.req_ids
+    drafted, self.specagg_drafted = getattr(self, "specagg_drafted", ()), {  # from here on each request writes tokens
+        one for one, part in zip(ids, self.discard_request_mask.np.tolist()) if not part}
     if sampler is None or _keeps_own(sampler) or logits is None or (spec_decode_metadata is None and how.logprob_token_ids):
         return own(self, logits, spec_decode_metadata)
     metadata = spec_decode_metadata
@@ -155,20 +218,41 @@ def sample(self: Any, logits: Tensor | None, spec_decode_metadata: Any, *, usual
     B = len(metadata.num_draft_tokens)
     first = torch.cat([metadata.cu_num_sampled_tokens.new_zeros(1), metadata.cu_num_sampled_tokens[:-1]]).long()
     positions = self.positions[metadata.logits_indices[first].long()].long() + 1
-    settings = [_of_request(self.requests[one].sampling_params.extra_args, usual) for one in self.input_batch.req_ids[:B]]
-    sampler.specagg_round = (positions, settings)
+    params = [self.requests[one].sampling_params for one in ids[:B]]
+    sampler.specagg_round = (positions, [_of_request(one.extra_args, usual) for one in params],
+                             [_forbids(one) for one in params], dropped(self, metadata.num_draft_tokens, drafted))
     return own(self, logits, metadata)
 
 
-def draw_draft(logits: Tensor, sampling_metadata: Any, use_fp64_gumbel: bool = False, *, own: Callable[..., Any]) -> Any:
-    """In place of compute_probs_and_sample_next_token(), which has one generator for all requests: a drafted token of a
-    request with a seed is drawn by the request's own."""
-    ids, probs = own(logits, sampling_metadata, use_fp64_gumbel)
-    how = sampling_metadata
-    if not how.all_greedy and len(ids) == len(how.temperature):
-        for i, generator in how.generators.items():
-            noise = torch.empty_like(probs[i]).exponential_(generator=generator)
-            ids[i] = torch.where(how.temperature[i] < greedy, ids[i], (probs[i] / noise).argmax())
+def propose(self: Any, num_speculative_tokens: int, target_token_ids: Tensor, target_positions: Tensor,
+            target_hidden_states: Tensor, next_token_ids: Tensor, token_indices_to_sample: Any, common_attn_metadata: Any,
+            sampling_metadata: Any, mm_embed_inputs: Any = None, num_rejected_tokens_gpu: Tensor | None = None,
+            slot_mappings: Any = None, *, own: Callable[..., Any]) -> Any:
+    """Around SpecDecodeBaseProposer.propose(): draw_draft() is told where the drafts of this round begin, [B]."""
+    computed = common_attn_metadata.seq_lens.long()  # a copy, or int64 is copied by the next line
+    self.specagg_start = computed + 1 - (0 if num_rejected_tokens_gpu is None else num_rejected_tokens_gpu)
+    self.specagg_step = 0
+    return own(self, num_speculative_tokens, target_token_ids, target_positions, target_hidden_states, next_token_ids,
+               token_indices_to_sample, common_attn_metadata, sampling_metadata, mm_embed_inputs, num_rejected_tokens_gpu,
+               slot_mappings)
+
+
+def draw_draft(self: Any, logits: Tensor, sampling_metadata: Any, *, own: Callable[..., Any]) -> Any:
+    """In place of SpecDecodeBaseProposer._sample_from_logits(), which has one generator for all requests: a drafted token of
+    a request with a seed is a function of (seed, position of the round, step) and its row. A generator of its own would not
+    do: vLLM also drafts where a part of a prompt ends, and drops that."""
+    ids, probs = own(self, logits, sampling_metadata)
+    how, start = sampling_metadata, getattr(self, "specagg_start", None)
+    seeded = sorted(how.generators)
+    if probs is None or start is None or not seeded:
+        return ids, probs
+    steps = len(ids) // len(start)  # of a request, in parallel drafting; else 1
+    rows = (torch.tensor(seeded)[:, None] * steps + torch.arange(steps)).flatten()
+    of, rows = torch.tensor(seeded).repeat_interleave(steps).to(ids.device), rows.to(ids.device)
+    u = uniforms(_seeds(how.generators, len(start)).to(ids.device)[of], start[of], self.specagg_step + rows % steps, stream=0)
+    temperature = torch.zeros(len(rows), device=ids.device) if how.temperature is None else how.temperature[of]
+    ids[rows] = drawn(probs[rows], u, temperature).to(ids.dtype)
+    self.specagg_step += steps
     return ids, probs
 
 
@@ -207,7 +291,11 @@ def verify_v2(self: Any, logits: Tensor, draft_logits: Tensor | None, draft_samp
     r = Round(_before_temperature(rows, self.sampler, expanded_idx_mapping.long(), idx_mapping_np),
               verify_draft_sampled[after], cu, self.num_speculative_steps, q, True, states.seeds.gpu[slots],
               pos[cu_num_logits[:-1].long()].long() + 1, states.temperature.gpu[slots], None, None)
-    out = decide(r, [self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
+    settings, forbids = zip(*(self.sampler.specagg_settings[i] for i in idx_mapping_np.tolist()))
+    r, limits = without_masked(r, forbids, draft_sampled[after])
+    out = decide(r, settings, _log)
+    if any(forbids):
+        out = cut(out, limits)
     _count(self, r, out)
     self.specagg_log_pi = out.log_pi
     return rows, out.tokens.long(), out.emitted
@@ -235,7 +323,7 @@ def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor,
     none = torch.zeros(len(slots), dtype=torch.int32, device=rows.device)
     r = Round(_before_temperature(rows, self, slots, idx_mapping_np), none[:0], none, 0, None, True,
               states.seeds.gpu[slots], pos.long() + 1, states.temperature.gpu[slots], None, None)
-    out = decide(r, [self.specagg_settings[i] for i in idx_mapping_np.tolist()], _log)
+    out = decide(r, [self.specagg_settings[i][0] for i in idx_mapping_np.tolist()], _log)
     return out.tokens[:, 0].long(), rows
 
 
@@ -252,7 +340,7 @@ def custom_sampler(self: Any, sampler: Any, *, usual: Setting, own: Callable[...
 
     def add(req_idx: int, sampling_params: Any) -> None:
         add_request(req_idx, sampling_params)
-        sampler.specagg_settings[req_idx] = _of_request(sampling_params.extra_args, usual)
+        sampler.specagg_settings[req_idx] = _of_request(sampling_params.extra_args, usual), _forbids(sampling_params)
 
     sampler.add_request = add
     sampler._sample_random = functools.partial(sample_v2, sampler)
@@ -297,13 +385,16 @@ def register() -> None:
         return
     from vllm.sampling_params import SamplingParams
     from vllm.v1.sample.rejection_sampler import RejectionSampler
-    from vllm.v1.spec_decode import llm_base_proposer
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+    from vllm.v1.spec_decode.step3p5 import Step3p5MTPProposer
     from vllm.v1.worker.gpu.model_states.interface import ModelState
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     _replace(SamplingParams, "_verify_extra_args", _verify_extra_args)
     _replace(RejectionSampler, "forward", forward, usual=usual)
     _replace(GPUModelRunner, "_sample", sample, usual=usual)
-    _replace(llm_base_proposer, "compute_probs_and_sample_next_token", draw_draft)
+    for proposer in SpecDecodeBaseProposer, Step3p5MTPProposer:
+        _replace(proposer, "propose", propose)
+    _replace(SpecDecodeBaseProposer, "_sample_from_logits", draw_draft)
     _replace(ModelState, "custom_sampler", custom_sampler, usual=usual)
     _log.info("specagg: drafts are verified with SPECAGG_VLLM=%s", text)

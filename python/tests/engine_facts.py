@@ -19,7 +19,8 @@ FUNCTIONS = {  # file:name
         f"{V1}:RejectionSampler.apply_logits_processors", f"{V1}:RejectionSampler._get_logprobs_tensors",
         "v1/sample/sampler:Sampler.apply_logits_processors", "v1/sample/ops/topk_topp_sampler:apply_top_k_top_p",
         "v1/spec_decode/metadata:SpecDecodeMetadata.make_dummy", "v1/worker/gpu_model_runner:GPUModelRunner._sample",
-        "v1/spec_decode/llm_base_proposer:compute_probs_and_sample_next_token",
+        "v1/spec_decode/llm_base_proposer:SpecDecodeBaseProposer.propose", "v1/spec_decode/step3p5:Step3p5MTPProposer.propose",
+        "v1/spec_decode/llm_base_proposer:SpecDecodeBaseProposer._sample_from_logits",
         "v1/worker/gpu/model_states/interface:ModelState.custom_sampler", f"{V2}:RejectionSampler.__init__",
         f"{V2}:RejectionSampler._verify", f"{V2}:RejectionSampler._get_logprobs_tensors",
         "v1/worker/gpu/sample/sampler:Sampler.add_request", "v1/worker/gpu/sample/sampler:Sampler.apply_sampling_params",
@@ -35,17 +36,23 @@ FUNCTIONS = {  # file:name
 FIELDS = {  # of classes, those that are read or given
     "vllm": {
         "v1/sample/metadata:SamplingMetadata":
-            "temperature all_greedy top_p top_k generators max_num_logprobs logprob_token_ids",
+            "temperature all_greedy top_p top_k generators max_num_logprobs no_penalties bad_words_token_ids "
+            "allowed_token_ids_mask logitsprocs thinking_budget_state_holder logprob_token_ids",
+        "v1/sample/logits_processor/state:LogitsProcessors": "non_argmax_invariant",
+        "v1/sample/logits_processor/builtin:MinTokensLogitsProcessor": "min_toks",
+        "v1/sample/logits_processor/builtin:LogitBiasLogitsProcessor": "biases",
         "v1/spec_decode/metadata:SpecDecodeMetadata":
             "draft_token_ids num_draft_tokens cu_num_draft_tokens cu_num_sampled_tokens target_logits_indices "
             "bonus_logits_indices logits_indices max_spec_len",
         "v1/outputs:SamplerOutput": "sampled_token_ids logprobs_tensors",
         "v1/outputs:LogprobsTensors": "logprob_token_ids logprobs",
         f"{V1}:RejectionSampler": "sampler synthetic_mode is_processed_logprobs_mode is_logits_logprobs_mode",
-        "v1/worker/gpu_model_runner:GPUModelRunner": "input_batch positions query_start_loc requests rejection_sampler",
+        "v1/worker/gpu_model_runner:GPUModelRunner":
+            "input_batch positions query_start_loc requests discard_request_mask _draft_token_ids _draft_probs "
+            "_draft_prob_req_ids rejection_sampler",
         "v1/worker/gpu_input_batch:InputBatch": "req_ids sampling_metadata",
         "v1/worker/gpu_input_batch:CachedRequestState": "sampling_params",
-        "sampling_params:SamplingParams": "extra_args",
+        "sampling_params:SamplingParams": "structured_outputs bad_words allowed_token_ids min_tokens extra_args",
         f"{V2}:RejectionSampler": "sampler num_speculative_steps",
         "v1/worker/gpu/sample/sampler:Sampler": "sampling_states logprobs_mode",
         "v1/worker/gpu/sample/states:SamplingStates": "temperature seeds",

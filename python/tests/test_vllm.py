@@ -29,7 +29,9 @@ REPLACED = {
     "sampling_params:SamplingParams._verify_extra_args": plug_in._verify_extra_args,
     f"{V1}:RejectionSampler.forward": plug_in.forward,
     "v1/worker/gpu_model_runner:GPUModelRunner._sample": plug_in.sample,
-    "v1/spec_decode/llm_base_proposer:compute_probs_and_sample_next_token": plug_in.draw_draft,
+    "v1/spec_decode/llm_base_proposer:SpecDecodeBaseProposer.propose": plug_in.propose,
+    "v1/spec_decode/step3p5:Step3p5MTPProposer.propose": plug_in.propose,
+    "v1/spec_decode/llm_base_proposer:SpecDecodeBaseProposer._sample_from_logits": plug_in.draw_draft,
     "v1/worker/gpu/model_states/interface:ModelState.custom_sampler": plug_in.custom_sampler,
     f"{V2}:RejectionSampler._verify": plug_in.verify_v2,
     f"{V2}:RejectionSampler._get_logprobs_tensors": plug_in.logprobs_v2,
@@ -113,16 +115,21 @@ def vllm(monkeypatch):
                 "vllm.v1.worker.gpu.model_states vllm.v1.worker.gpu.spec_decode").split()
     for name in packages:
         module(name)
-    drafting = module("vllm.v1.spec_decode.llm_base_proposer", compute_probs_and_sample_next_token=lambda logits: None)
-    sys.modules["vllm.v1.spec_decode"].llm_base_proposer = drafting
+    module("vllm.v1.sample.logits_processor", builtin=types.SimpleNamespace(
+        MinTokensLogitsProcessor=MinTokens, LogitBiasLogitsProcessor=LogitBias))
     classes = types.SimpleNamespace(
         SamplingParams=type("SamplingParams", (), {"_verify_extra_args": lambda self: None}),
         RejectionSampler=type("RejectionSampler", (), {"forward": lambda self: None}),
         ModelState=type("ModelState", (), {"custom_sampler": lambda self, sampler: None}),
+        SpecDecodeBaseProposer=type("SpecDecodeBaseProposer", (), {
+            "propose": lambda self: None, "_sample_from_logits": lambda self, logits, sampling_metadata: None}),
+        Step3p5MTPProposer=type("Step3p5MTPProposer", (), {"propose": lambda self: None}),
         GPUModelRunner=type("GPUModelRunner", (), {"_sample": lambda self: None}))
     module("vllm.sampling_params", SamplingParams=classes.SamplingParams)
     module("vllm.v1.sample.rejection_sampler", RejectionSampler=classes.RejectionSampler)
     module("vllm.v1.worker.gpu.model_states.interface", ModelState=classes.ModelState)
+    module("vllm.v1.spec_decode.llm_base_proposer", SpecDecodeBaseProposer=classes.SpecDecodeBaseProposer)
+    module("vllm.v1.spec_decode.step3p5", Step3p5MTPProposer=classes.Step3p5MTPProposer)
     module("vllm.v1.worker.gpu_model_runner", GPUModelRunner=classes.GPUModelRunner)
     module("vllm.v1.outputs", SamplerOutput=lambda **values: made("v1/outputs:SamplerOutput", **values))
     module("vllm.v1.sample.ops.topk_topp_sampler", apply_top_k_top_p=called(
@@ -134,13 +141,13 @@ def vllm(monkeypatch):
         inc=lambda more: classes.counted.update({name: classes.counted.get(name, 0.0) + more})))
     monkeypatch.setattr(plug_in, "_counters", plug_in.functools.lru_cache(plug_in._counters.__wrapped__))
     classes.root = module("vllm", __version__="0.32.0")
-    classes.drafting = drafting
     return classes
 
 
 def functions(vllm):
     return [vllm.SamplingParams._verify_extra_args, vllm.RejectionSampler.forward, vllm.GPUModelRunner._sample,
-            vllm.ModelState.custom_sampler, vllm.drafting.compute_probs_and_sample_next_token]
+            vllm.ModelState.custom_sampler, vllm.SpecDecodeBaseProposer.propose, vllm.SpecDecodeBaseProposer._sample_from_logits,
+            vllm.Step3p5MTPProposer.propose]
 
 
 def test_does_nothing_until_asked(vllm, monkeypatch):
@@ -228,9 +235,26 @@ def metadata_of(drafts, device="cpu"):
                 bonus_logits_indices=as_int(rows[bonus]), logits_indices=as_int(rows), max_spec_len=max(counts))
 
 
+class MinTokens:
+    def __init__(self, min_toks):
+        self.min_toks = min_toks
+
+
+class LogitBias:
+    def __init__(self, biases):
+        self.biases = biases
+
+
+def params_of(**more):
+    return made("sampling_params:SamplingParams", **{**dict(extra_args=None, structured_outputs=None, bad_words=None,
+                                                            allowed_token_ids=None, min_tokens=0), **more})
+
+
 def metadata_for(B, **more):
+    idle = made("v1/sample/logits_processor/state:LogitsProcessors", non_argmax_invariant=[MinTokens({}), LogitBias({})])
     values = dict(temperature=torch.ones(B), all_greedy=False, top_p=None, top_k=None, generators={}, max_num_logprobs=None,
-                  logprob_token_ids=None)
+                  no_penalties=True, bad_words_token_ids={}, allowed_token_ids_mask=None, logitsprocs=idle,
+                  thinking_budget_state_holder=None, logprob_token_ids=None)
     return made("v1/sample/metadata:SamplingMetadata", **{**values, **more})
 
 
@@ -311,16 +335,18 @@ def test_a_bonus_token_has_the_targets_law(vllm, text):
             assert specagg.goodness_of_fit(mine, softmax(P[1, a])).passed
 
 
-def runner(B, drafts, generators=None, policies=None, temperature=1.0, positions=7):
+def runner(B, drafts, generators=None, policies=None, temperature=1.0, positions=7, grammar=None):
     """A model runner V1 whose requests have `positions` tokens before the drafts."""
     counts = [len(one) + 1 for one in drafts]
     at = np.concatenate([positions - 1 + np.arange(n) for n in counts])
-    requests = {str(i): made("v1/worker/gpu_input_batch:CachedRequestState", sampling_params=made(
-        "sampling_params:SamplingParams", extra_args=policies and policies[i] and {"specagg": policies[i]})) for i in range(B)}
+    requests = {str(i): made("v1/worker/gpu_input_batch:CachedRequestState", sampling_params=params_of(
+        extra_args=policies and policies[i] and {"specagg": policies[i]}, structured_outputs=grammar)) for i in range(B)}
     how = metadata_for(B, generators=generators or {}, temperature=torch.full((B,), temperature))
     return made("v1/worker/gpu_model_runner:GPUModelRunner", rejection_sampler=rejection_sampler(), requests=requests,
                 positions=torch.from_numpy(at), query_start_loc=types.SimpleNamespace(
                     gpu=torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))),
+                discard_request_mask=types.SimpleNamespace(np=np.zeros(B + 3, bool)), _draft_token_ids=None, _draft_probs=None,
+                _draft_prob_req_ids=None,
                 input_batch=made("v1/worker/gpu_input_batch:InputBatch", req_ids=[str(i) for i in range(B)],
                                  sampling_metadata=how))
 
@@ -463,24 +489,181 @@ def test_v1_log_probabilities_are_those_of_the_policy(vllm):
     assert int(seen["target"][0].isneginf().sum()) == V - 3
 
 
-def test_v1_drafts_are_drawn_by_the_requests_seed():
-    def own(logits, sampling_metadata, use_fp64_gumbel=False):
+class Proposer:
+    """Of drafts, one row of Q a step."""
+
+    def own(self, logits, sampling_metadata):
         probs = logits.softmax(-1)
         return torch.multinomial(probs, 1)[:, 0], probs
 
-    logits, n = torch.from_numpy(np.repeat(Q[0, :1], 20000, 0)), 20000
-    how = metadata_for(n, generators=generators(range(n)), temperature=torch.ones(n))
-    ids, probs = plug_in.draw_draft(logits, how, own=own)
-    check_first(ids[:, None], softmax(Q[0, 0]))
-    again, _ = plug_in.draw_draft(logits, metadata_for(n, generators=generators(range(n))), own=own)
-    assert torch.equal(ids, again)
-    torch.manual_seed(1)
-    expected = own(logits, None)[0]
-    torch.manual_seed(1)
-    assert torch.equal(plug_in.draw_draft(logits, metadata_for(n), own=own)[0], expected)  # without seeds: vLLM's own
+    def round(self, how, lengths, steps, parallel=False, rejected=None):
+        """[B, steps]. lengths: of the texts, whose last token's draft is not yet computed."""
+        B, out = len(lengths), []
+
+        def draft(*args):
+            for j in range(1 if parallel else steps):
+                n = B * (steps if parallel else 1)
+                logits = torch.from_numpy(np.repeat(Q[0, :1], n, 0))
+                out.append(plug_in.draw_draft(self, logits, how, own=lambda *args: Proposer.own(*args))[0])
+
+        extra = torch.zeros(B, dtype=torch.int32) if rejected is None else rejected
+        attention = types.SimpleNamespace(seq_lens=torch.as_tensor(lengths, dtype=torch.int32) - 1 + extra)
+        plug_in.propose(self, steps, None, None, None, None, None, attention, how, None, rejected, own=draft)
+        return out[0].view(B, steps) if parallel else torch.stack(out, 1)
+
+
+def test_v1_drafts_of_a_seed_are_a_function_of_seed_and_position():
+    """Whoever else is there, and whatever was drawn before, as for a part of a prompt."""
+    B, lengths = 20000, np.full(20000, 12)
+    how = metadata_for(B, generators=generators(range(B)))
+    ids = Proposer().round(how, lengths, 2)
+    for step in range(2):
+        check_first(ids[:, step:], softmax(Q[0, 0]))
+    pairs = specagg.goodness_of_fit((ids[:, 0] * V + ids[:, 1]).numpy(), np.outer(*[softmax(Q[0, 0])] * 2).flatten())
+    assert pairs.passed  # steps are independent of each other
+    used = Proposer()
+    used.round(how, lengths - 5, 2)
+    assert torch.equal(used.round(how, lengths, 2), ids)
+    assert torch.equal(Proposer().round(how, lengths, 2, rejected=torch.ones(B, dtype=torch.int32)), ids)
+    alone = [Proposer().round(metadata_for(1, generators=generators([i])), [12], 2)[0].tolist() for i in range(30)]
+    assert alone == ids[:30].tolist()
+    some = Proposer().round(metadata_for(30, generators={i: g for i, g in generators(range(30)).items() if i % 2}), [12] * 30, 2)
+    assert torch.equal(some[1::2], ids[1:30:2]) and not torch.equal(some[::2], ids[:30:2])  # the others: vLLM's own
+    assert torch.equal(Proposer().round(how, lengths, 2, parallel=True), ids)
+    for other in Proposer().round(how, lengths + 1, 2), Proposer().round(metadata_for(B, generators=generators(range(1, B + 1))),
+                                                                        lengths, 2):
+        assert not torch.equal(other, ids)
+    both = specagg.goodness_of_fit((ids[:, 0] * V + Proposer().round(how, lengths + 1, 1)[:, 0]).numpy(),
+                                   np.outer(*[softmax(Q[0, 0])] * 2).flatten())
+    assert both.passed  # as are positions
     cold = metadata_for(30, generators=generators(range(30)), temperature=torch.zeros(30))
-    greedy = lambda logits, *more: (logits.argmax(-1), logits.softmax(-1))  # noqa: E731
-    assert plug_in.draw_draft(logits[:30], cold, own=greedy)[0].tolist() == [int(Q[0, 0].argmax())] * 30
+    assert Proposer().round(cold, [12] * 30, 1)[:, 0].tolist() == [int(Q[0, 0].argmax())] * 30
+
+
+def test_a_token_without_mass_is_not_drawn():
+    rows = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(4, 1)
+    u = torch.tensor([2.0**-54, 0.5, 0.5 + 2.0**-53, 1 - 2.0**-53], dtype=torch.float64)
+    assert _engine.drawn(rows, u, torch.ones(4)).tolist() == [1, 1, 3, 3]
+    assert _engine.drawn(torch.zeros(1, V), u[:1], torch.ones(1)).tolist() == [V]
+    u = _engine.uniforms(torch.arange(-3, 3), torch.arange(6), 1, 0)
+    assert u.dtype == torch.float64 and ((u > 0) & (u < 1)).all() and len(set(u.tolist())) == 6
+
+
+# ---- tokens that requests forbid -------------------------------------------------------------------------------------
+
+ALLOWED = np.array([True, False, True, True, False])  # of the first token; of the second all
+
+
+def masked(x, temperature=1.0):
+    return softmax(np.where(ALLOWED, x, -np.inf), temperature)
+
+
+def forbidding(many, B):
+    p = many.p.clone().reshape(B, 3, V)
+    p[:, 0, ~ALLOWED] = -torch.inf
+    return p.reshape(-1, V)
+
+
+FORBIDDEN = ["lossless", "lossless,verifier=block", "lossless,verifier=match", "token_v3:alpha=0.3", "ensemble:lambda=0.5",
+             "ensemble:lambda=0.5,verifier=block"]
+
+
+@pytest.mark.parametrize("text", FORBIDDEN)
+@pytest.mark.parametrize("dropped", [True, False])
+def test_v1_structured_output_has_the_law(vllm, text, dropped):
+    """dropped: the scheduler takes off the draft from the first forbidden token on; or it leaves it there."""
+    B, usual = 20000, plug_in.setting(text, "test")
+    many, temperature = Many(B, temperature=0.8), 0.8
+    p, fine = forbidding(many, B), [ALLOWED[one[0]] for one in many.drafts]
+    drafts, q = many.drafts, many.q
+    if dropped:
+        drafts = [one if ok else [] for one, ok in zip(many.drafts, fine)]
+        there = torch.tensor(np.repeat(fine, 2))
+        p = p[torch.tensor(np.repeat(fine, 3)) | (torch.arange(3 * B) % 3 == 0)]
+        q = q[there]
+    self = runner(B, drafts, temperature=temperature, grammar=object())
+    self._draft_token_ids = torch.tensor(many.drafts)
+    self._draft_probs, self._draft_prob_req_ids = many.q.reshape(B, 2, V), self.input_batch.req_ids
+    self.specagg_drafted = set(self.input_batch.req_ids)
+    tokens = run(self, metadata_of(drafts), p, q, usual)
+    assert tokens.shape == (B, 3)
+    qa, pa = masked(Q[0, 0], temperature), masked(P[0, 0], temperature)
+    pi = pa if text.startswith("lossless") else specagg.law(text.partition(",")[0], np.log(qa + 1e-300) * temperature, np.where(
+        ALLOWED, P[0, 0], -np.inf), rows="logits", sampling=specagg.Sampling(temperature)).pi
+    check_first(tokens, pi)
+    ended = ~torch.tensor(fine)
+    assert (tokens[ended, 1:] == -1).all()  # after a token that was drawn again there is no row
+    accepted = tokens[~ended]
+    accepted = accepted[accepted[:, 1] >= 0].numpy()
+    likeliest = int(np.argmax(np.where(ALLOWED, np.minimum(qa, pa), 0)))
+    second = softmax(P[1, likeliest], temperature) if text.startswith("lossless") else specagg.law(text.partition(",")[0], Q[
+        1, likeliest], P[1, likeliest], rows="logits", sampling=specagg.Sampling(temperature)).pi
+    if "block" not in text and "match" not in text:  # these accept a first token because of the second
+        after = accepted[accepted[:, 0] == likeliest][:, 1]
+        assert len(after) > 2000 and specagg.goodness_of_fit(after, second).passed
+
+
+@pytest.mark.parametrize("text", ["lossless", "ensemble:lambda=0.5"])
+def test_v2_structured_output_has_the_law(vllm, text):
+    B = 20000
+    many = Many(B)
+    sampler, rejecting = samplers_v2(sampler_v2(B, 1.0, np.arange(B)), text, structured_outputs=object())
+    many.p = forbidding(many, B)
+    tokens = verify_v2(rejecting, many, np.arange(B), many.q.reshape(B, 2, V).log())[1]
+    qa, pa = masked(Q[0, 0]), masked(P[0, 0])
+    check_first(tokens, pa if text == "lossless" else 0.5 * qa + 0.5 * pa)
+
+
+def test_what_was_dropped_is_known_of_the_last_round_alone(vllm):
+    """No draft of a part of a prompt, of a request without a grammar, or of one that was not drafted for."""
+    many = Many(4)
+    self = runner(4, [[]] * 4, grammar=object())
+    self._draft_token_ids, self._draft_probs = torch.tensor(many.drafts), many.q.reshape(4, 2, V)
+    self._draft_prob_req_ids = ["2", "0", "1", "9"]
+    self.requests["1"].sampling_params.structured_outputs = None
+    found = plug_in.dropped(self, [0, 0, 1, 0], {"0", "1", "2", "3"})
+    assert sorted(found) == [0, 2]
+    assert found[0][0].tolist() == [many.drafts[1][0]] and found[2][0].tolist() == [many.drafts[0][1]]
+    assert torch.equal(found[2][1], many.q[1:2])
+    assert plug_in.dropped(self, [2, 2, 2, 2], {"0", "1", "2", "3"}) == {} == plug_in.dropped(self, [0] * 4, {"3", "9"})
+    self._draft_token_ids = [[1, 2]] * 4  # n-grams
+    assert plug_in.dropped(self, [0] * 4, {"0", "2"}) == {}
+    self._draft_probs = None
+    self.discard_request_mask.np[1] = True  # request 1 is at a part of its prompt
+    run(self, None, many.p[:4], None)
+    assert self.specagg_drafted == {"0", "2", "3"}
+
+
+@pytest.mark.parametrize("text", ["lossless", "token_v3:alpha=0.3"])
+def test_v1_forbidden_tokens_where_the_draft_has_no_other(vllm, text):
+    B = 20000
+    many = Many(B)
+    many.q[::2] = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.5])
+    drafts = [[1, 0]] * B
+    self = runner(B, drafts, grammar=object())
+    tokens = run(self, metadata_of(drafts), forbidding(many, B), many.q, plug_in.setting(text, "test"))
+    check_first(tokens, masked(P[0, 0]))
+    assert (tokens[:, 1:] == -1).all()
+
+
+def test_v1_reads_the_engines_rows_where_they_lie(vllm, monkeypatch):
+    many, seen = Many(6), []
+    own = _engine.decide
+    monkeypatch.setattr(plug_in, "decide", lambda r, *more: seen.append(r) or own(r, *more))
+
+    def go(how, logits):
+        plug_in.forward(rejection_sampler(), metadata_of(many.drafts), many.q, logits, how, usual=LOSSLESS, own=None)
+        return seen[-1].rows.data_ptr() == logits.data_ptr()
+
+    assert go(metadata_for(6), many.p)
+    before = many.p.clone()
+    holder = types.SimpleNamespace(has_tracked_requests=lambda: True)
+    processors = [made("v1/sample/logits_processor/state:LogitsProcessors", non_argmax_invariant=[one])
+                  for one in (MinTokens({0: 1}), LogitBias({0: {1: 2.0}}), object())]
+    for edited in (dict(no_penalties=False), dict(bad_words_token_ids={0: [[1]]}), dict(allowed_token_ids_mask=torch.ones(6, V)),
+                   dict(thinking_budget_state_holder=holder), *(dict(logitsprocs=one) for one in processors)):
+        assert not go(metadata_for(6, **edited), many.p)
+    assert torch.equal(many.p, before)
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------
@@ -598,10 +781,10 @@ def state_v2(**more):
     return made("v1/worker/gpu/model_states/interface:ModelState", vllm_config=config, device="cpu")
 
 
-def samplers_v2(sampler, text="lossless"):
+def samplers_v2(sampler, text="lossless", **params):
     both = plug_in.custom_sampler(state_v2(), sampler, usual=plug_in.setting(text, "test"), own=lambda *args: None)
     for i in range(len(sampler.sampling_states.seeds.np)):
-        sampler.add_request(i, made("sampling_params:SamplingParams", extra_args=None))
+        sampler.add_request(i, params_of(**params))
     return both
 
 
@@ -678,8 +861,8 @@ def test_v2_placeholders_and_rounds_without_drafts(vllm):
 
 def test_v2_policies_of_requests(vllm):
     sampler, rejecting = samplers_v2(sampler_v2(2, 1.0))
-    sampler.add_request(1, made("sampling_params:SamplingParams", extra_args={"specagg": "ensemble,verifier=block"}))
-    names = [(sampler.specagg_settings[i].policy.name, sampler.specagg_settings[i].verifier) for i in (0, 1)]
+    sampler.add_request(1, params_of(extra_args={"specagg": "ensemble,verifier=block"}))
+    names = [(one.policy.name, one.verifier) for one, _ in (sampler.specagg_settings[i] for i in (0, 1))]
     assert names == [("lossless", "token"), ("ensemble", "block")]
 
 
