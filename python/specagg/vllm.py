@@ -142,7 +142,7 @@ def dropped(self: Any, counts: list[int], drafted: Any) -> dict[int, tuple[Tenso
 def with_dropped(r: Round, counts: list[int], more: dict[int, tuple[Tensor, Tensor]]) -> Round:
     """The round with these tokens at the ends of drafts. The last row of the target stands twice there: no bonus token may
     be drawn from it."""
-    if not more:
+    if not more or (r.q is None and len(r.drafts)):  # rows of some request are missing
         return r
     ends, begin, rows, drafts, q = np.cumsum(counts), 0, [], [], []
     for i, n in enumerate(counts):
