@@ -15,12 +15,13 @@ plots = "performance"
 machine = r["machine"]
 step = {who: (warm, cold) for who, warm, _, cold in r["step"]}
 kernels = {name: (us, over) for name, us, _, over in r["kernels"]}
+torch = f"torch {machine['torch']}; " if "torch" in machine else ""
 text = []
 add = text.append
 
 add("## The verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}; "
-    f"one thread, rows in host memory. Medians, with a standard deviation of {r['spread'][0]} % (the worst {r['spread'][1]} %).")
+    f"{torch}one thread, rows in host memory. Medians, with a standard deviation of {r['spread'][0]} % (the worst {r['spread'][1]} %).")
 add("")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8.")
 add("* ***Known***: you keep the draft model's rows, with their normalisers.")
@@ -41,8 +42,9 @@ for who in SHOWN:
         add(f"| {name} | {' | '.join(step[who])} |")
 decode = {name: cells for name, *cells in r["decode"]}
 outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
-add(f"\nOutside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as "
-    f"long as with token verification. [More tables]({plots}/tables.md): other draft lengths and acceptance rates, kernels, goals, the time of a text.\n")
+rounds = f"Outside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times " \
+         "as long as with token verification. " if decode else ""
+add(f"\n{rounds}[More tables]({plots}/tables.md): other draft lengths and acceptance rates, kernels, goals, the time of a text.\n")
 write(page, "performance", text)
 text.clear()
 add("# Performance: more tables\n")
@@ -92,14 +94,15 @@ if any("time in neither" in goal[0] for goal in missed):
     add("* The time outside of the models depends only on V and gamma, so its share is smaller with larger models.")
 add("")
 
-add("## Where the time of a text goes\n")
-calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
-alone, with_4 = decode["target alone"], decode["lossless, gamma 4"]
-add("`specagg generate` with the bundled models, 400 tokens, temperature 0.8. *Other* is everything that is no model.\n")
-add("| | tokens/s | tokens per target call (block efficiency) | draft model | target model | other |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-for name, cells in decode.items():
-    add(f"| {name} | {' | '.join(cells)} |")
-change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
-add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
-    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
+if decode:
+    add("## Where the time of a text goes\n")
+    calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
+    alone, with_4 = decode["target alone"], decode["lossless, gamma 4"]
+    add("`specagg generate` with the bundled models, 400 tokens, temperature 0.8. *Other* is everything that is no model.\n")
+    add("| | tokens/s | tokens per target call (block efficiency) | draft model | target model | other |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, cells in decode.items():
+        add(f"| {name} | {' | '.join(cells)} |")
+    change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
+    add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
+        f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
 tables(page, "performance", text)

@@ -7,15 +7,12 @@ usage: torch_steps.py ROWS OUT.json      ROWS: written by bench-verify --export 
 The steps are those of hf_steps.py. Checked against the library's acceptance and residual law before they are timed;
 medians, in the form of Google Benchmark's JSON.
 """
-import json, os, statistics, struct, sys, time
+import json, statistics, struct, sys, time
 
-os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx512")
 try:
     import numpy, torch
-except ImportError:  # Debian's torch belongs to Debian's python
-    if os.path.realpath(sys.executable) == os.path.realpath("/usr/bin/python3") or not os.path.exists("/usr/bin/python3"):
-        sys.exit("torch_steps.py: there is no torch (Debian: python3-torch): not measured")
-    os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
+except ImportError as e:
+    sys.exit(f"torch_steps.py: {e} (scripts/bench runs this with a Python that has torch and numpy)")
 import hf_steps
 
 with open(sys.argv[1], "rb") as file:
@@ -50,5 +47,5 @@ for threads in (1, 2):
             "real_time": statistics.median(times), "least": min(times), "most": max(times)})
         print(f"{results[-1]['name']}: {results[-1]['real_time']:.0f} us", flush=True)
 with open(sys.argv[2], "w") as file:
-    json.dump({"context": {"torch": torch.__version__, "capability": os.environ["ATEN_CPU_CAPABILITY"]},
+    json.dump({"context": {"torch": torch.__version__, "instruction set": torch.backends.cpu.get_cpu_capability()},
                "benchmarks": results}, file, indent=1)

@@ -10,14 +10,12 @@ child is accepted the next token is drawn from what is left (Li et al. 2024, EAG
 those of bench-trees: 128,256 logits, 6 u for the target and 2 u more for the draft. Before it is timed, the frequency
 of accepted tokens of the first level is compared with the sum of their probabilities. Microseconds, medians.
 """
-import math, os, statistics, sys, time
+import math, statistics, sys, time
 
 try:
     import torch
-except ImportError:  # Debian's torch belongs to Debian's python
-    if os.path.realpath(sys.executable) == os.path.realpath("/usr/bin/python3") or not os.path.exists("/usr/bin/python3"):
-        sys.exit("torch_trees.py: there is no torch (Debian: python3-torch): not measured")
-    os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
+except ImportError as e:
+    sys.exit(f"torch_trees.py: {e} (scripts/bench --trees runs this with a Python that has torch)")
 
 
 def tree(shape, draft):

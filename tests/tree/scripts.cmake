@@ -22,6 +22,8 @@ add_test(NAME "experiments: every claim has its measure, part and plot, and is j
 specagg_tier(more)
 add_test(NAME "docs: pages of measurements are what their scripts write, each of one run"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/measured_pages.py)
+add_test(NAME "bench: a part that fails ends no other part, and writes no page of docs"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/bench.py)
 specagg_tier("")
 add_test(NAME "experiments: documents are made of manual pages, text and HTML"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
@@ -31,6 +33,12 @@ if(TARGET specagg_cli)
     COMMAND ${PROJECT_SOURCE_DIR}/tools/explorer/check --bits --cli $<TARGET_FILE:specagg_cli>)
   set_tests_properties("explorer: three walks in Chromium, laws of the command line, recorded bits" PROPERTIES
     SKIP_REGULAR_EXPRESSION "^skipped:" TIMEOUT 1800)
+endif()
+if(TARGET bench-kernels)  # 1 GB of logits
+  set(name "bench: Eigen's sum of floats is timed where the largest cache has 480 MB")
+  add_test(NAME ${name} COMMAND bench-kernels --benchmark_filter=Eigen/memory --benchmark_min_time=0.001)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT SPECAGG_BENCH_CACHE_MB=480
+    FAIL_REGULAR_EXPRESSION "not timed" PASS_REGULAR_EXPRESSION "Eigen/memory/268435456 ")
 endif()
 if(TARGET specagg-experiments)
   add_test(NAME "experiments: quick, killed half-way and started again"
