@@ -27,7 +27,7 @@ add("* **The step** is lossless token verification from f32 logits: V = 128,256,
 add("* ***Known***: you keep the draft model's rows, with their normalisers.")
 add("* **Warm**: the rows are in a cache. **Cold**: in none.")
 add("* **We wrote the compared programs** from those systems' published steps (`benchmarks/torch_steps.py`, `benchmarks/rivals.hpp`). "
-    "llama.cpp's are exact match, which accepts fewer tokens and does less work.\n")
+    "llama.cpp's are exact match: fewer accepted tokens, less work.\n")
 
 add("### The step\n")
 add(f"![microseconds of one step (gamma 4, V = 128,256), by program]({plots}/step.svg)\n")
@@ -44,7 +44,7 @@ decode = {name: cells for name, *cells in r["decode"]}
 outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
 rounds = f"Outside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times " \
          "as long as with token verification. " if decode else ""
-add(f"\n{rounds}[More tables]({plots}/tables.md): other draft lengths and acceptance rates, kernels, goals, the time of a text.\n")
+add(f"\n{rounds}[More tables]({plots}/tables.md).\n")
 write(page, "performance", text)
 text.clear()
 add("# Performance: more tables\n")

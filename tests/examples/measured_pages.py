@@ -84,6 +84,14 @@ audits, page = runpy.run_path(str(ROOT / "tools/audits/run")), (ROOT / "docs/aud
 found = json.loads((ROOT / "docs/audits/results.json").read_text())
 assert audits["BEGIN"] + audits["summary"](found) + audits["END"] in page, "docs/audits.md is not what tools/audits/run --docs writes"
 assert audits["table"](found) == audits["SEEN"].read_text(), "docs/audits/seen.md is not what tools/audits/run --docs writes"
+line = lambda holds, seen, what="law; T 0": {"sampler": "s", "version": "1", "property": what, "holds": holds, "seen": seen}
+other = line(False, "", "seeds")
+for lines, due in (([line(False, "the texts do not have their law (p-value"), other], "| 1 | | all but T 0 |"),  # T 0 was compared first
+                   ([line(False, "at temperature 0, after [1]: 2, where 3 is due"), other], "| 0 | | all |"),
+                   ([line(True, "9 texts, found from 0.1 on"), line(True, "8 texts, found from 0.249 on", "min-p"), other], "| 3 | 0.25 | seeds |")):
+    assert f"| s | 1 {due}\n" in audits["summary"](lines), f"{audits['summary'](lines)} has not {due}"
+for where in re.findall(r"`([\w-]+\.(?:py|cpp):\d+)`", page):
+    assert where in (ROOT / "tools/audits/faults/README.md").read_text(), f"{where} of docs/audits.md is not in tools/audits/faults/README.md"
 programs = sorted((ROOT / "tools/audits/faults").glob("*.py"))
 assert len(programs) >= 8, "tools/audits/faults has lost programs"
 for program in programs:
