@@ -12,14 +12,17 @@ The kernels of `triton` are our own statement of what an earlier vLLM does in it
 rejection request by request, the recovered token as the winner of an exponential race over blocks of the vocabulary.
 Ours is a strong one: nothing V-sized is written, and only the row of the rejection is raced.
 
-vLLM's are those of its package (0.33: vllm/v1/worker/gpu/spec_decode), called as its GPU model runner does: logits of both
-models, a temperature and a seed for each request. `scripts/gpu-check --kit` takes along the files that this needs.
+vLLM's are those of its package (0.33: vllm/v1/worker/gpu), called as its GPU model runner does: logits of both models, a
+temperature and a seed for each request. At temperature 1 its kernels read the model's own rows; at another (column T) it
+first copies the target's rows to f32 and divides them. Both are timed. `scripts/gpu-check --kit` takes along the files that
+this needs.
 
 All are checked by the law of what they emit: the first token of lossless verification has the target's law, for
 any draft. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
 between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
+Accepted tokens are the mean over all copies that are timed.
 """
-import argparse, math, os, pathlib, statistics, struct, sys
+import argparse, itertools, math, os, pathlib, statistics, struct, sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 arguments = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\n")[0])
@@ -148,11 +151,12 @@ class Triton:
 
 
 class Vllm:
-    """Verification of batches of one shape. Temperature 1; request r has seed r + 1."""
+    """Verification of batches of one shape, all requests at one temperature."""
 
-    def __init__(self, requests, gamma):
+    def __init__(self, requests, gamma, temperature=1.0):
+        from vllm.v1.worker.gpu.sample.gumbel import apply_temperature
         from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
-        self.sample, self.gamma = rejection_sample, gamma
+        self.apply_temperature, self.sample, self.gamma = apply_temperature, rejection_sample, gamma
         each = gamma + 1  # rows of the target, and tokens: the last one that was emitted, then the drafted ones
         whole = lambda x: x.to(device=device, dtype=torch.int32)
         self.first_row = whole(torch.arange(requests + 1) * each)
@@ -160,30 +164,45 @@ class Vllm:
         self.request_of_row = whole(torch.arange(requests).repeat_interleave(each))
         self.step_of_row = whole(torch.arange(each).repeat(requests))
         self.position = 100 + self.step_of_row.long()
-        self.temperature = torch.ones(requests, device=device)
-        self.seed = 1 + self.request.long()
+        self.copies = temperature not in (0, 1)
+        self.temperature = torch.full([requests], temperature, device=device)
         self.last = torch.zeros(requests, 1, dtype=torch.int64, device=device)
 
-    def __call__(self, q_logits, p_logits, drafted):
+    def call(self, q_logits, p_logits, drafted, number=0):
+        """What vLLM does, as a function without arguments: its ids and seeds lie as it has them. Each number has seeds of
+        its own."""
         tokens = torch.cat([self.last, drafted.long()], 1).reshape(-1)
-        # its sampler works on float32 logits of the target that it may change
-        emitted, count = self.sample(p_logits.flatten(0, 1).to(torch.float32, copy=True), q_logits, tokens, self.first_row,
-                                     self.position, self.request, self.request_of_row, self.step_of_row,
-                                     self.temperature, self.seed, self.gamma)
+        seed = 1 + number * len(drafted) + self.request.long()
+
+        def verify():
+            target = p_logits.flatten(0, 1)
+            if self.copies:  # Sampler.apply_sampling_params: only for a temperature other than 0 and 1, or a filter
+                target = torch.empty_like(target, dtype=torch.float32).copy_(target)
+                self.apply_temperature(target, self.request_of_row, self.temperature)
+            return self.sample(target, q_logits, tokens, self.first_row, self.position, self.request, self.request_of_row,
+                               self.step_of_row, self.temperature, seed, self.gamma)
+
+        return verify
+
+    def __call__(self, q_logits, p_logits, drafted, number=0):
+        emitted, count = self.call(q_logits, p_logits, drafted, number)()
         accepted = count - 1
         return accepted, emitted.gather(-1, accepted.long().unsqueeze(-1)).squeeze(-1)
+
+
+TEMPERATURES = {"vllm": (1.0, 0.7)}  # of the others 1
 
 
 # ---- inputs and checks -----------------------------------------------------------------------------------------------
 
 
-def rows_like_ours(requests, gamma, vocabulary, kind=torch.float32, acceptance=0.8):
+def rows_like_ours(requests, gamma, vocabulary, kind=torch.float32, acceptance=0.8, temperature=1.0):
     """As benchmarks/rows.hpp: logits of standard deviation 2.5, q = a p + (1 - a) p backwards, drafts drawn from q."""
     p = 2.5 * torch.randn(requests, gamma + 1, vocabulary, device=device)
     q = p[:, :gamma]
     q = torch.logaddexp(q + torch.tensor(acceptance).log().item(), q.flip(-1) + torch.tensor(1 - acceptance).log().item())
     p, q = p.to(kind), q.to(kind)
-    law = torch.softmax(q, -1, dtype=torch.float32).reshape(-1, vocabulary)
+    law = torch.softmax(q / temperature, -1, dtype=torch.float32).reshape(-1, vocabulary)
     return q, p, torch.multinomial(law, 1).reshape(requests, gamma)
 
 
@@ -192,14 +211,14 @@ def deviation(n, rate):
     return (-math.log(rate) / (2 * n)) ** 0.5
 
 
-def check_law(name, verify, block=None):
+def check_law(name, verify, block=None, temperature=1.0):
     """The first emitted token of many equal requests against the target's law, and how many are accepted. A right rival
     fails with probability at most 2e-6: the total variation T between frequencies and law has a mean of at most
     sum sqrt(p (1 - p) / n) / 2, and exceeds it by s with probability at most exp(-2 n s^2) (McDiarmid); the mean of n
     values in 0..gamma is off by gamma s with probability at most 2 exp(-2 n s^2) (Hoeffding)."""
     requests, gamma, vocabulary = (1000 if cpu and block else 20000), 2, 50
     q, p, _ = rows_like_ours(1, gamma, vocabulary)
-    law_q, law_p = (torch.softmax(x.double(), -1)[0] for x in (q, p))
+    law_q, law_p = (torch.softmax(x.double() / temperature, -1)[0] for x in (q, p))
     drafted = torch.stack([torch.multinomial(law_q[j], requests, True) for j in range(gamma)], 1)
     n, token = verify(q.expand(requests, -1, -1).contiguous(), p.expand(requests, -1, -1).contiguous(), drafted)
     n = n.long()
@@ -269,10 +288,10 @@ def in_a_row(calls, repetitions=30):
     return eager, graphed
 
 
-def copies_like_ours(shape, vocabulary, kind):
+def copies_like_ours(shape, vocabulary, kind, temperature):
     l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 60 << 20)
     size = (2 * shape[1] + 1) * shape[0] * vocabulary * kind.itemsize
-    return [rows_like_ours(*shape, vocabulary, kind) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
+    return [rows_like_ours(*shape, vocabulary, kind, temperature=temperature) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
 
 
 def fastest_triton(copies, shape, vocabulary, sizes):
@@ -284,23 +303,26 @@ def fastest_triton(copies, shape, vocabulary, sizes):
 
 def measure(rival):
     torch.manual_seed(1)
-    print("rival    type     B   g   eager us   graph us  accepted", flush=True)
+    print("rival    type     B   g     T   eager us   graph us  accepted", flush=True)
     vocabulary, sizes = 128256, [(4096, 8), (8192, 8), (16384, 16)]
     kinds = {"f32": torch.float32, "bf16": torch.bfloat16}
     shapes = [(64, 4), (1, 4), (8, 4), (32, 4), (256, 4), (64, 8), (64, 16)]
-    for shape in shapes:
-        for kind in kinds:
-            copies = copies_like_ours(shape, vocabulary, kinds[kind])
-            if rival == "triton":
-                (eager, graphed), step = fastest_triton(copies, shape, vocabulary, sizes)
-            else:
-                step = hf_steps.batched if rival == "torch" else Vllm(*shape)
-                eager, graphed = in_a_row([lambda c=c: step(*c) for c in copies])
-            accepted = float(step(*copies[0])[0].double().mean())
-            print(f"{rival:8} {kind:5} {shape[0]:4} {shape[1]:3} {eager:10.1f} {graphed or float('nan'):10.1f} "
-                  f"{accepted:9.2f}", flush=True)
-            del copies, step
-            torch.cuda.empty_cache()
+    for shape, kind, temperature in itertools.product(shapes, kinds, TEMPERATURES.get(rival, (1.0,))):
+        copies = copies_like_ours(shape, vocabulary, kinds[kind], temperature)
+        if rival == "triton":
+            (eager, graphed), step = fastest_triton(copies, shape, vocabulary, sizes)
+        elif rival == "torch":
+            step = hf_steps.batched
+            eager, graphed = in_a_row([lambda c=c: step(*c) for c in copies])
+        else:
+            step = Vllm(*shape, temperature)
+            eager, graphed = in_a_row([step.call(*c, i) for i, c in enumerate(copies)])
+        numbered = lambda i: (i,) * (rival == "vllm")  # the seeds of the call that was timed
+        accepted = statistics.mean(float(step(*c, *numbered(i))[0].double().mean()) for i, c in enumerate(copies))
+        print(f"{rival:8} {kind:5} {shape[0]:4} {shape[1]:3} {temperature:5.1f} {eager:10.1f} "
+              f"{graphed or float('nan'):10.1f} {accepted:9.2f}", flush=True)
+        del copies, step
+        torch.cuda.empty_cache()
 
 
 def check(rival):
@@ -311,7 +333,8 @@ def check(rival):
     if rival == "triton":
         return check_law(rival, lambda q, p, d: Triton(*d.shape, q.shape[-1], 32, 1)(q, p, d, 5), 32)
     try:
-        return check_law(rival, lambda q, p, d: Vllm(*d.shape)(q, p, d), 32)
+        return all(check_law(f"{rival}, T = {T}", lambda q, p, d: Vllm(*d.shape, T)(q, p, d), 32, T)
+                   for T in TEMPERATURES[rival])
     except ImportError as e:
         sys.exit(f"rivals.py: vllm is not installed, or another version: {e}")
 

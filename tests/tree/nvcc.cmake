@@ -94,6 +94,10 @@ endif()
 specagg_tier(more)
 add_test(NAME "cuda: scripts/gpu-check builds, goes dry and runs, with a compiler and a GPU that are stubs"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.py)
+add_test(NAME "cuda: vLLM's kernels are timed without a copy where vLLM makes none"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/rivals.py)
+set_tests_properties("cuda: vLLM's kernels are timed without a copy where vLLM makes none" PROPERTIES
+  SKIP_REGULAR_EXPRESSION "^skipped:")
 specagg_tier(slow)
 if(TARGET specagg_cuda_emulator)
   add_test(NAME "cuda: mistakes in the headers are found by the emulator's tests"
