@@ -119,3 +119,29 @@ TEST_CASE("cuda: a request of parts that needs more exchanges says so, and has n
   --rank.step.storage_bytes;
   CHECK(run() == cudaErrorInvalidValue);
 }
+
+TEST_CASE("cuda: a drawn token that is outside the vocabulary is not emitted") {
+  if (!have_device()) return;
+  numbers random(5);
+  example<float> e({2, 3000, 2}, random, false);
+  for (auto* rows : {&e.draft, &e.target})
+    for (float& x : *rows) x = float(3 * random.bell());
+  std::ranges::fill(e.temperature, 1.);
+  const lossless_for_all policy(2);
+  rank_memory<float, lossless> rank(e, std::vector<lossless>(2), {3072, 1, 0}, 3);
+  const double told[] = {1e300, 3000};
+  while (!rank.step.done) {
+    REQUIRE(device::verify_shard(rank.b, policy(), token_verifier{},
+                                 {rank.verdicts.data(), rank.emissions.data()}, rank.step,
+                                 rank.stream) == cudaSuccess);
+    for (std::size_t r = 0; r < 2 && rank.step.number == 3; ++r)  // the drawn tokens
+      REQUIRE(cudaMemcpyAsync(static_cast<std::byte*>(rank.step.all) + r * rank.step.bytes / 2,
+                              &told[r], sizeof told[r], cudaMemcpyHostToDevice,
+                              rank.stream) == cudaSuccess);
+  }
+  REQUIRE(cudaStreamSynchronize(rank.stream) == cudaSuccess);
+  for (const verdict& v : rank.verdicts.read()) {
+    CHECK(v.emitted == v.accepted);
+    CHECK(v.why == status::undefined_target);
+  }
+}

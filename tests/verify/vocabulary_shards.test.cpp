@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/vocabulary_shards.hpp>
 
+#include <new>
+#include <utility>
 #include <vector>
 
+#include <specagg/policy/cascade_log.hpp>
 #include <specagg/policy/lossless.hpp>
+#include <specagg/policy/token_cascade.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/verify/detail/exchange_log.hpp>
 #include <specagg/verify/sharded.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -155,6 +160,124 @@ TEST_CASE("vocabulary shards: an exchange that fails ends a run, whichever it is
     CHECK(exchange.calls <= k + 1);
     if (ok) break;
     REQUIRE(k < 20);
+  }
+}
+
+namespace {
+
+// One rank, whose exchange number `at` gives back another number `index` than was given.
+struct liar {
+  std::size_t at, index;
+  double value;
+  std::size_t calls = 0;
+  double given = 0;  // what was there
+  bool operator()(std::span<const double> own, std::span<double> all) {
+    std::ranges::copy(own, all.begin());
+    if (calls++ == at && index < all.size()) given = std::exchange(all[index], value);
+    return true;
+  }
+};
+// What a step of whole draft rows and sharded target rows gives, with that exchange.
+struct told {
+  bool failed, in_range;  // every emitted token
+  std::size_t calls;
+  double given;
+};
+template <class Verifier, class Policy>
+told with_liar(const batch& b, const Verifier& verifier, const Policy& policy, liar exchange) {
+  const std::vector<std::size_t> begins{0, b.V};
+  std::vector<double> memory(vocabulary_shards<liar>::memory_of(begins, 0)),
+      scratch(verify_scratch(b.V, b.gamma));
+  const vocabulary_shards<liar> together(exchange, begins, 0, memory);
+  std::vector<emission> out(b.gamma + 1);
+  const auto p = rows_of(b.gamma + 1, [&](std::size_t j) {
+    return sharded_row<float, liar>(b.p.data() + j * b.V, together, b.how);
+  });
+  const auto v = verifier.verify({.tokens = b.tokens}, rows_of_logits(b.q, b.V, b.how), p, policy,
+                                 random_streams(1, 0), out, scratch);
+  told t{together.failed(), true, exchange.calls, exchange.given};
+  for (std::size_t i = 0; i < v.emitted; ++i)
+    t.in_range = t.in_range && out[i].token >= 0 && std::size_t(out[i].token) < b.V;
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("vocabulary shards: a number that no rank can have given fails, and writes nowhere") {
+  numbers random(4);
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const std::size_t V = 3000;
+  const auto refuses = [&](const batch& b, const auto& verifier, std::size_t at, std::size_t index,
+                           std::initializer_list<double> honest) {
+    for (const double x : {1e6, 1e300, inf, nan, -2., -1e9, double(V) + 2100}) {
+      const told t = with_liar(b, verifier, lossless{}, {at, index, x});
+      CAPTURE(at, index, x, t.given);
+      CHECK(t.failed);
+      CHECK(t.in_range);
+      if (honest.size() > 0) CHECK(t.given == *honest.begin());
+    }
+  };
+  const batch top_k = random_batch(random, V, 1, 1, {.top_k = 50}),
+              top_p = random_batch(random, V, 1, 1, {.top_p = 0.3}),
+              plain = random_batch(random, V, 1, 1, {}),
+              greedy = random_batch(random, V, 1, 1, {.temperature = 0});
+  const coupled_verifier coupled{coupled_noise(1, 0)};
+  refuses(top_k, token_verifier{}, 0, 0, {50});  // how many are listed
+  refuses(top_k, token_verifier{}, 0, 51, {});   // an id
+  for (std::size_t at = 0;; ++at) {  // top-p: the two exchanges with how many are listed
+    const told t = with_liar(top_p, token_verifier{}, lossless{}, {at, 0, -1});
+    REQUIRE(at < t.calls);
+    if (t.given != std::floor(t.given) || t.given < 1) continue;
+    refuses(top_p, token_verifier{}, at, 0, {t.given});
+    refuses(top_p, token_verifier{}, at + 1, 0, {t.given});
+    break;
+  }
+  const auto last = [&](const batch& b, const auto& verifier) {
+    return with_liar(b, verifier, lossless{}, {99, 0, 0}).calls - 1;
+  };
+  refuses(plain, match_verifier{}, last(plain, match_verifier{}), 0, {});  // a drawn token
+  refuses(plain, coupled, last(plain, coupled), 0, {});
+  refuses(greedy, match_verifier{}, 0, 7, {});  // the first largest: after 2 of 3 blocks, and it
+
+  // Any number of any exchange.
+  const batch large_k = random_batch(random, V, 1, 1, {.top_k = 1500});
+  const double lies[] = {0, -1, -2, 0.5, 7, double(V), 1e6, 1e300, inf, -inf, nan};
+  for (int run = 0; run < 3000; ++run) {
+    const batch* const b = std::array{&top_k, &top_p, &plain, &greedy, &large_k}[random.below(5)];
+    const std::size_t index = random.below(3) ? random.below(8) : random.below(4200);
+    const liar exchange{random.below(8), index, lies[random.below(std::size(lies))]};
+    const auto tell = [&](const auto& verifier, const auto& policy) {
+      const told t = with_liar(*b, verifier, policy, exchange);
+      if (!t.failed && !t.in_range) FAIL("exchange " << exchange.at << ", number " << index);
+    };
+    if (run % 3 == 0) tell(token_verifier{}, token_v3{0.3});
+    if (run % 3 == 1) tell(match_verifier{}, lossless{});
+    if (run % 3 == 2) tell(coupled, bild{0.1, true});
+  }
+}
+
+TEST_CASE("vocabulary shards: after a task that throws, the next run works") {
+  numbers random(5);
+  const std::vector<std::size_t> begins{0, 3000};
+  liar exchange{99, 0, 0};
+  std::vector<double> memory(vocabulary_shards<liar>::memory_of(begins, 3));
+  const vocabulary_shards<liar> together(exchange, begins, 0, memory);
+  const batch b = random_batch(random, 3000, 1, 2, {});
+  using row = normalised_row<sharded_row<float, liar>>;
+  std::vector<row> rows(3);
+  for (std::size_t at = 0; at < 6; ++at) {  // in the first round, and in the second
+    std::size_t tasks = 0;
+    const auto task = [&](std::size_t i) {
+      if (tasks++ == at) throw std::bad_alloc();
+      rows[i] = sharded_row<float, liar>(b.p.data() + i * 3000, together).normalise();
+    };
+    CHECK_THROWS_AS(together.run(3, task), std::bad_alloc);
+    exchange.calls = 0;
+    CHECK(together.run(3, [&](std::size_t i) {
+      rows[i] = sharded_row<float, liar>(b.p.data() + i * 3000, together).normalise();
+    }));
+    CHECK(exchange.calls == 1);
+    for (const row& r : rows) CHECK(r.why() == status::ok);
   }
 }
 

@@ -158,6 +158,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
       const double total = rows.sum(pi);
       if (!(total > 0) || !(total < infinity)) return status::undefined_target;
       e.token = specagg::race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
+      if (e.token == no_token) return status::undefined_target;  // another rank was wrong
       const auto seen = specagg::at(rows, std::size_t(e.token));
       e.log_pi = log_to_report(rows, as_double(pi(seen)));
       e.log_p = log_to_report(rows, as_double(seen.p));

@@ -26,6 +26,8 @@ concept Exchange = requires(E& exchange, std::span<const double> own, std::span<
 //   memory   at least memory_of(begins) doubles, equally many on every rank, which are written
 // Both must outlive it, and it the rows. All rows of a verification have the same object. If an
 // exchange has failed, what a verifier returns is worth nothing: ask failed() before you use it.
+// Whatever numbers an exchange gives, no memory but that of rows and arguments is touched, and
+// every token is in the vocabulary unless failed(). But wrong numbers may make wrong tokens.
 template <Exchange E>
 class vocabulary_shards {
   using gathered = detail::gathered;
@@ -40,7 +42,8 @@ class vocabulary_shards {
     const std::size_t fixed = std::max(most_of_block * widest(begins) + 32, most_doubles);
     return begins.size() * (fixed + tasks * (6 * widest(begins) + 64));
   }
-  // Whether an exchange has failed. No further one is tried then.
+  // Whether an exchange has failed, or gave a count or a token that no rank can have given. No
+  // further one is tried then.
   bool failed() const { return failed_; }
   // Whether shards and memory are as said above.
   bool valid() const {
@@ -71,7 +74,8 @@ class vocabulary_shards {
   // task has that needs most. A task normalises a row, or verifies a request. It is called from its
   // start once more after every exchange, so it must do the same again: it takes a chooser without
   // state (random_streams), and writes only what is its own. What it has written counts when run()
-  // has returned true. False: an exchange has failed.
+  // has returned true. False: an exchange has failed. If a task throws, run() does, and may be
+  // called again: then on all ranks.
   template <class Task>
   bool run(std::size_t tasks, const Task& task) const {
     run_range(0, tasks, task);
@@ -133,7 +137,7 @@ class vocabulary_shards {
       }
     });
     if (!(top > detail::larger::identity)) return 0;
-    return std::size_t(told_by_owner(rows, in, [&] {
+    const token_id v = told_by_owner(rows, in, [&] {
       using V = vec<typename Rows::value_type, 16>;
       const std::size_t count = count_from(in);
       const auto block = rows.open(in, count);
@@ -145,7 +149,8 @@ class vocabulary_shards {
           if (double(x[i]) == top) return token_id(in + k + std::size_t(i));
       }
       return token_id(in);
-    }));
+    });
+    return told(double(v), vocabulary());
   }
   // race() of verify/coupled.hpp: each rank tells of its best contender.
   template <class Rows, class F>
@@ -161,7 +166,7 @@ class vocabulary_shards {
     contender best;
     std::size_t from = 0;
     for (std::size_t r = 0; r < ranks(); ++r) {
-      const contender c{token_id(all.of(r)[0]), all.of(r)[1]};
+      const contender c{token_told(all.of(r)[0]), all.of(r)[1]};
       if (c.token == no_token || (best.token != no_token && !before(c, best))) continue;
       best = c;
       from = r;
@@ -199,6 +204,16 @@ class vocabulary_shards {
   template <class Own>
   gathered each_rank(std::size_t n, const Own& own) const {
     return gather(n, own);
+  }
+  // Whether 0 <= x < end, as any rank gives it; else the exchange has failed.
+  bool told_below(double x, std::size_t end) const {
+    const bool good = x >= 0 && x < double(end);
+    failed_ = failed_ || !good;
+    return good;
+  }
+  // Such a whole number; 0 where it failed.
+  std::size_t told(double x, std::size_t end) const {
+    return told_below(x, end) ? std::size_t(x) : 0;
   }
 
   // ---- blocks -----------------------------------------------------------------------------------
@@ -303,6 +318,10 @@ class vocabulary_shards {
   }
   template <class Task>
   bool run_round(std::size_t first, std::size_t count, const Task& task) const {
+    const struct round {
+      const vocabulary_shards& of;
+      ~round() { of.running_ = of.lacking_ = false; }  // also if a task throws
+    } now{*this};
     full_ = !log_.begin_round();
     running_ = true;
     for (std::size_t i = 0; i < count && !full_; ++i) {
@@ -313,10 +332,12 @@ class vocabulary_shards {
       }
       log_.end_task(i);
     }
-    running_ = false;
     return !full_;
   }
 
+  token_id token_told(double x) const {
+    return x == no_token ? no_token : token_id(told(x, vocabulary()));
+  }
   // The token that choose() of the owner of token `of` finds, with its logits in the rows.
   template <class Rows, class Choose>
   token_id told_by_owner(const Rows& rows, std::size_t of, const Choose& choose) const {
@@ -328,7 +349,7 @@ class vocabulary_shards {
       if (v != no_token) tell(rows, v, out + 1);
     });
     const double* const told = all.of(owner(of));
-    const auto v = token_id(told[0]);
+    const token_id v = token_told(told[0]);
     if (v != no_token) hear(rows, v, told + 1);
     return v;
   }

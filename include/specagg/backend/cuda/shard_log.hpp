@@ -82,7 +82,7 @@ class shard_log {
       return 0;
     }
     const double* const told = all + of_.owner(of) * rank_stride_;
-    const auto v = token_id(told[0]);
+    const token_id v = token_told(told[0]);
     if (v != no_token) hear(rows, v, told + 1);
     return v;
   }
@@ -102,7 +102,7 @@ class shard_log {
     std::size_t from = 0;
     for (std::size_t k = 0; k < of_.ranks; ++k) {
       const double* const told = all + k * rank_stride_;
-      const contender c{token_id(told[0]), told[1]};
+      const contender c{token_told(told[0]), told[1]};
       if (c.token == no_token || (best.token != no_token && !before(c, best))) continue;
       best = c;
       from = k;
@@ -129,6 +129,10 @@ class shard_log {
   }
 
  private:
+  // no_token: no token of the vocabulary was told.
+  __device__ token_id token_told(double x) const {
+    return x >= 0 && x < double(of_.vocabulary) ? token_id(x) : no_token;
+  }
   // What rank 0 gave to the next exchange; null: it has still to be made.
   __device__ const double* next() {
     told_count_ = 0;

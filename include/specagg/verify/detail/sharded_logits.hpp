@@ -82,10 +82,10 @@ struct sharded_logits {
     bool good = true;
     for (std::size_t r = 0; r < shards->ranks(); ++r) {
       const double* const from = all.of(r);
-      good = good && from[0] >= 0;
-      for (std::size_t i = 0; i < std::size_t(std::max(from[0], 0.)); ++i) {
+      good = good && from[0] != -1;
+      for (std::size_t i = 0; good && i < shards->told(from[0], k + 1); ++i) {
         if (!list.has_room()) cut = list.shorten(double(k), one);
-        take(list, from + 1 + expected->count, k, i);
+        good = take(list, from + 1 + expected->count, k, i);
       }
     }
     if (good && list.size >= k) cut = list.shorten(double(k), one);
@@ -102,10 +102,10 @@ struct sharded_logits {
     std::size_t most = 0, total = 0;
     bool fits = true;  // as list_between says of the whole row: it looks at 16 tokens at a time
     for (std::size_t r = 0; r < shards->ranks(); ++r) {
-      const auto count = std::size_t(counts.of(r)[0]);
+      const std::size_t count = shards->told(counts.of(r)[0], list.capacity + 2);
       if (count == 0) continue;
       fits = fits && count <= list.capacity &&
-             total + std::size_t(counts.of(r)[1]) + 16 <= list.capacity;
+             total + shards->told(counts.of(r)[1], count + 1) + 16 <= list.capacity;
       total += count;
       most = std::max(most, count);
     }
@@ -118,8 +118,8 @@ struct sharded_logits {
       give(mine, most, out + 1);
     });
     for (std::size_t r = 0; r < shards->ranks(); ++r)
-      for (std::size_t i = 0; i < std::size_t(all.of(r)[0]); ++i)
-        take(list, all.of(r) + 1, most, i);
+      for (std::size_t i = 0; i < shards->told(all.of(r)[0], most + 1); ++i)
+        if (!take(list, all.of(r) + 1, most, i)) return false;
     return true;
   }
   // One exchange.
@@ -144,7 +144,9 @@ struct sharded_logits {
             if (!f(at(v), v)) break;
           std::copy(state.begin(), state.end(), out);
         });
-        std::copy_n(all.of(r), state.size(), state.begin());
+        // each is a weight, of at most 1 a token but for round-off, or an id
+        for (std::size_t i = 0; i < state.size(); ++i)
+          if (const double x = all.of(r)[i]; shards->told_below(x, 2 * size())) state[i] = x;
       }
     };
     return detail::shortest_prefix<T>(in_order, cut, enough, weight);
@@ -187,7 +189,8 @@ struct sharded_logits {
     sums_found<N> found{};
     for (std::size_t i = 0; i < N; ++i) found.at[i] = sum[i].total(scale[i], shift[i]);
     for (std::size_t r = shards->ranks(); r-- > 0;)
-      if (T(more.of(r)[0]) == found.at[0].max) found.first = std::size_t(more.of(r)[1]);
+      if (T(more.of(r)[0]) == found.at[0].max)
+        found.first = shards->told(more.of(r)[1], size() + 1);
     return found;
   }
   // The largest logit of this rank, and the first token that has it.
@@ -231,9 +234,16 @@ struct sharded_logits {
       out[most + i] = i < list.size ? double(list.ids[i]) + double(shards->begin()) : 0;
     }
   }
-  static void take(shortlist<T>& list, const double* from, std::size_t most, std::size_t i) {
-    list.logits[list.size] = T(from[i]);
-    list.ids[list.size++] = token_id(from[most + i]);
+  // False: no rank can have given it.
+  bool take(shortlist<T>& list, const double* from, std::size_t most, std::size_t i) const {
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    const T l = T(from[i]);
+    const bool fits = list.capacity > list.size && l > -inf && l < inf;
+    const std::size_t id = shards->told(fits ? from[most + i] : -1, size());
+    if (shards->failed()) return false;
+    list.logits[list.size] = l;
+    list.ids[list.size++] = token_id(id);
+    return true;
   }
 };
 
