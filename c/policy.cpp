@@ -70,6 +70,11 @@ std::int32_t parse_parameters(const engine::known_policy& known, std::string_vie
 
 }  // namespace
 
+const char* specagg_policy_name(std::int32_t number) {
+  engine::known_policy known{};
+  return specagg_engine_policy(number, &known) ? known.name : nullptr;
+}
+
 std::int32_t specagg_policy_parse(const char* text, specagg_policy* policy) {
   c_library::forget_error();
   if (!text || !policy) return refuse("%s: is NULL", text ? "policy" : "text");

@@ -25,6 +25,8 @@ static_assert(SPECAGG_LOGITS_F64 == int(engine::row_kind::logits_f64));
 static_assert(SPECAGG_COUPLED == int(engine::verifier::coupled));
 static_assert(SPECAGG_BONUS == int(specagg::origin::bonus));
 static_assert(sizeof(token_id) == sizeof(std::int32_t));
+static_assert(SPECAGG_ABI_MAJOR == SPECAGG_VERSION_MAJOR);
+static_assert(SPECAGG_ABI_MINOR == SPECAGG_VERSION_MINOR);
 
 namespace {
 
@@ -39,6 +41,14 @@ struct memory {
 };
 constexpr std::size_t alignment = alignof(specagg::emission);
 static_assert(alignment >= alignof(double) && alignment >= alignof(specagg::draft_acceptance));
+
+// Without overflow: see specagg_scratch.
+constexpr std::size_t scratch_bytes(std::size_t vocabulary, std::size_t drafted) {
+  return alignment - 1 + (drafted + 1) * sizeof(specagg::emission) +
+         drafted * sizeof(specagg::draft_acceptance) +
+         specagg::verify_scratch(vocabulary, drafted) * sizeof(double);
+}
+constexpr std::size_t no_memory = std::numeric_limits<std::size_t>::max();
 
 memory divide(void* given, std::size_t vocabulary, std::size_t drafted) {
   auto at = reinterpret_cast<std::uintptr_t>(given);
@@ -76,7 +86,7 @@ int policies_known() {
 std::int32_t check_scratch(const specagg_request& r, std::size_t i, void* scratch,
                            std::size_t bytes) {
   const std::size_t needed = specagg_scratch(r.vocabulary, r.drafted_count);
-  if (scratch && bytes >= needed) return SPECAGG_OK;
+  if (scratch && bytes >= needed && needed != no_memory) return SPECAGG_OK;
   return refuse("request %zu: scratch: has %zu bytes, where %zu are needed", i, scratch ? bytes : 0,
                 needed);
 }
@@ -115,8 +125,9 @@ engine::rows rows_of(const specagg_rows& given, std::size_t vocabulary, std::siz
   rows.kind = engine::row_kind(given.kind);
   const std::size_t tight = vocabulary * engine::element_size(rows.kind);
   rows.stride = std::ptrdiff_t(given.stride ? given.stride : tight);
-  rows.data = static_cast<const std::byte*>(given.data) + std::ptrdiff_t(first) * rows.stride;
   rows.count = given.count > first ? given.count - first : 0;
+  rows.data = static_cast<const std::byte*>(given.data);
+  if (rows.count > 0) rows.data += std::ptrdiff_t(first) * rows.stride;
   if (given.sampling && engine::holds_logits(rows.kind))
     rows.sampling = {given.sampling->temperature, given.sampling->top_k, given.sampling->top_p,
                      given.sampling->min_p};
@@ -212,6 +223,7 @@ bool row_in_double(const engine::rows& given, std::size_t vocabulary, std::vecto
 }  // namespace
 
 const char* specagg_version() { return SPECAGG_VERSION; }
+std::int32_t specagg_abi_version() { return SPECAGG_ABI; }
 const char* specagg_isa() { return specagg_engine_isa(); }
 const char* specagg_status_name(std::int32_t status) {
   return status < 0 || status > SPECAGG_MISSING_ROW ? "unknown" : name(specagg::status(status));
@@ -219,14 +231,19 @@ const char* specagg_status_name(std::int32_t status) {
 const char* specagg_last_error() { return c_library::last_error; }
 
 std::size_t specagg_scratch(std::size_t vocabulary, std::size_t drafted_count) {
-  return alignment - 1 + (drafted_count + 1) * sizeof(specagg::emission) +
-         drafted_count * sizeof(specagg::draft_acceptance) +
-         specagg::verify_scratch(vocabulary, drafted_count) * sizeof(double);
+  constexpr std::size_t of_token = scratch_bytes(1, 1) - scratch_bytes(1, 0);
+  if (vocabulary > no_memory / 2 || drafted_count > no_memory / 2 / of_token) return no_memory;
+  return scratch_bytes(vocabulary, drafted_count);
 }
 
 std::int32_t specagg_verify(const specagg_request* requests, specagg_result* results,
                             std::size_t count, void* scratch, std::size_t scratch_bytes) {
   c_library::forget_error();
+  for (std::size_t i = 0; results && i < count; ++i) {
+    results[i].emitted = results[i].accepted = 0;
+    results[i].status = SPECAGG_INVALID_PARAMETER;
+    results[i].ended = SPECAGG_NO_TOKEN;
+  }
   if (count > 0 && (!requests || !results))
     return refuse("%s: is NULL", requests ? "results" : "requests");
   for (std::size_t i = 0; i < count; ++i) {

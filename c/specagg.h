@@ -25,6 +25,12 @@
 extern "C" {
 #endif
 
+/* The number of this header's functions and structs, 1000 major + minor: those of the soname. A
+ * library that is loaded by name has the same structs if its specagg_abi_version() is this. */
+#define SPECAGG_ABI_MAJOR 0
+#define SPECAGG_ABI_MINOR 4
+#define SPECAGG_ABI (1000 * SPECAGG_ABI_MAJOR + SPECAGG_ABI_MINOR)
+
 /* No token. In a draft: it ends here. */
 #define SPECAGG_NO_TOKEN (-1)
 
@@ -143,7 +149,8 @@ typedef struct specagg_request {
  *                  over the rows of each position
  *   emitted        how many tokens there are
  *   accepted       how many of them were drafted
- *   status         SPECAGG_OK, or why no token follows those that were emitted
+ *   status         SPECAGG_OK, or why no token follows those that were emitted; where the call was
+ *                  refused SPECAGG_INVALID_PARAMETER, with no token emitted
  *   ended          the end-of-text token that was emitted last, or SPECAGG_NO_TOKEN */
 typedef struct specagg_result {
   int32_t* tokens;
@@ -163,6 +170,9 @@ typedef struct specagg_numbers {
 /* "0.4.0". */
 SPECAGG_API const char* specagg_version(void);
 
+/* SPECAGG_ABI of the library. */
+SPECAGG_API int32_t specagg_abi_version(void);
+
 /* The instruction set that was chosen for this machine, for reports: "avx512". */
 SPECAGG_API const char* specagg_isa(void);
 
@@ -173,19 +183,24 @@ SPECAGG_API const char* specagg_status_name(int32_t status);
  * It holds until that thread's next call. */
 SPECAGG_API const char* specagg_last_error(void);
 
+/* The name of policy 0, 1, ..., "lossless", for specagg_policy_parse; NULL beyond the last. */
+SPECAGG_API const char* specagg_policy_name(int32_t number);
+
 /* A policy by its name and parameters, as on the command line: "token_v3:alpha=0.3". What is not
  * named has its default. An unknown name or parameter, or a value out of range, is
  * SPECAGG_INVALID_PARAMETER; then *policy is not written. */
 SPECAGG_API int32_t specagg_policy_parse(const char* text, specagg_policy* policy);
 
-/* Bytes of scratch memory for requests with at most so many tokens in vocabulary and draft. */
+/* Bytes of scratch memory for requests with at most so many tokens in vocabulary and draft;
+ * SIZE_MAX if they are more than memory can have. */
 SPECAGG_API size_t specagg_scratch(size_t vocabulary, size_t drafted_count);
 
 /* Decides `count` requests, one after the other, on this thread. results[i]: of requests[i]; what
  * may not be NULL is `tokens`. scratch: specagg_scratch of the largest vocabulary and draft, bytes,
  * at any address. SPECAGG_INVALID_PARAMETER: a NULL or an unknown number where none may be, memory
- * that is not aligned, or too little scratch. Then nothing was decided, and specagg_last_error says
- * where. What is wrong with rows, tokens or sampling is the status of its request alone. */
+ * that is not aligned, or too little scratch. Then nothing was decided, each result has that
+ * status, too, and specagg_last_error says where. What is wrong with rows, tokens or sampling is
+ * the status of its request alone. */
 SPECAGG_API int32_t specagg_verify(const specagg_request* requests, specagg_result* results,
                                    size_t count, void* scratch, size_t scratch_bytes);
 

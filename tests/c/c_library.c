@@ -281,7 +281,7 @@ static void refused(void) {
   char* const scratch = malloc(bytes);
   specagg_request good = {0}, r;
   struct room room;
-  specagg_result result = result_in(&room, 1);
+  specagg_result result = result_in(&room, 1), two[2];
   const specagg_policy unknown = {99, 0, {0}};
   now.drafted[0] = now.drafted[1] = now.drafted[2] = 1;
   good.vocabulary = V;
@@ -293,8 +293,11 @@ static void refused(void) {
   do {                                                                                  \
     r = good;                                                                           \
     change;                                                                             \
+    result.status = SPECAGG_OK;                                                         \
+    result.emitted = 3;                                                                 \
     CHECK(specagg_verify(&r, &result, 1, scratch, bytes) == SPECAGG_INVALID_PARAMETER); \
     CHECK(said(text) && room.tokens[0] == 0x4d4d4d4d);                                  \
+    CHECK(result.status == SPECAGG_INVALID_PARAMETER && result.emitted == 0);           \
     CHECK(specagg_draw(&r, 0, scratch, bytes) == SPECAGG_NO_TOKEN && said(text));       \
   } while (0)
   REFUSED(r.vocabulary = 0, "request 0: vocabulary: 0 is not in [1, 2^31)");
@@ -310,12 +313,24 @@ static void refused(void) {
   REFUSED(r.verifier = 4, "request 0: verifier: 4 is unknown");
   REFUSED(r.bonus = -1, "request 0: bonus: -1 is unknown");
   REFUSED(r.vocabulary = 1024 * V, "request 0: scratch: has");
+  for (int shift = 40; shift < 64; ++shift)
+    REFUSED(r.drafted_count = (size_t)1 << shift, "request 0: scratch: has");
+  REFUSED(r.drafted_count = (size_t)-1, "request 0: scratch: has");
 #undef REFUSED
   CHECK(specagg_verify(&good, &result, 1, scratch, bytes - 1) == SPECAGG_INVALID_PARAMETER);
   CHECK(said("scratch: has") && specagg_verify(&good, &result, 1, NULL, bytes) != SPECAGG_OK);
   CHECK(specagg_verify(NULL, &result, 1, scratch, bytes) != SPECAGG_OK &&
         said("requests: is NULL"));
   CHECK(specagg_verify(&good, NULL, 1, scratch, bytes) != SPECAGG_OK && said("results: is NULL"));
+  CHECK(specagg_verify(NULL, &result, 1, scratch, (size_t)-1) != SPECAGG_OK);
+  r = good;
+  r.drafted_count = (size_t)1 << 60;
+  CHECK(specagg_verify(&r, &result, 1, scratch, (size_t)-1) != SPECAGG_OK && said("scratch: has"));
+  /* The status of every request of a refused call says that nothing was decided. */
+  memset(two, 0, sizeof two);
+  CHECK(specagg_verify(NULL, two, 2, scratch, bytes) != SPECAGG_OK);
+  for (int i = 0; i < 2; ++i)
+    CHECK(two[i].status == SPECAGG_INVALID_PARAMETER && two[i].ended == SPECAGG_NO_TOKEN);
   result.tokens = NULL;
   CHECK(specagg_verify(&good, &result, 1, scratch, bytes) != SPECAGG_OK &&
         said("result 0: tokens"));
@@ -358,6 +373,12 @@ static void parsed(void) {
   CHECK(policy.line == 0);
   for (int i = 0; i < EXPECTED_POLICIES; ++i)
     CHECK(specagg_policy_parse(expected_policies[i], &policies[i]) == SPECAGG_OK);
+  int32_t count = 0;
+  for (const char* name; (name = specagg_policy_name(count)) != NULL; ++count)
+    CHECK(specagg_policy_parse(name, &policy) == SPECAGG_OK && policy.line == count);
+  CHECK(count > 20 && strcmp(specagg_policy_name(0), "lossless") == 0);
+  CHECK(specagg_policy_name(-1) == NULL && specagg_policy_name(count + 1) == NULL);
+  CHECK(specagg_abi_version() == SPECAGG_ABI);
   CHECK(strcmp(specagg_status_name(SPECAGG_INVALID_ROW), "invalid_row") == 0);
   CHECK(strcmp(specagg_status_name(SPECAGG_MISSING_ROW), "missing_row") == 0);
   CHECK(strcmp(specagg_status_name(14), "unknown") == 0);

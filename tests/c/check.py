@@ -23,7 +23,12 @@ def run(*command, **environment):
 library = next(here.rglob("libspecagg.so.*.*.*")) if sys.platform != "darwin" else next(here.rglob("libspecagg.*.dylib"))
 declared = set(re.findall(r"^SPECAGG_API [^(]*?(specagg_\w+)\(", (source / "c/specagg.h").read_text(), re.M))
 exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
-assert exported == declared and len(declared) == 9, f"exports {exported ^ declared} otherwise than specagg.h"
+assert exported == declared and len(declared) == 11, f"exports {exported ^ declared} otherwise than specagg.h"
+
+if sys.platform != "darwin":
+    abi = ".".join(re.findall(r"^#define SPECAGG_ABI_M....R (\d+)$", (source / "c/specagg.h").read_text(), re.M))
+    soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", library))[1]
+    assert soname == f"libspecagg.so.{abi}", f"SPECAGG_ABI is {abi}, and the soname {soname}"
 
 # Asked for what is not there, it names what is, and ends the program.
 asked = subprocess.run("./c_library", env={**os.environ, "SPECAGG_ISA": "none"}, capture_output=True, text=True)
