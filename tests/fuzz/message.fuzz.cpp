@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "sites/sealed.hpp"
 #include "support/bounded_memory.hpp"
 
 using namespace specagg;
@@ -57,8 +58,9 @@ hello terms_of(bytes& in, protocol kind, side from) {
 void check_codec(bytes in) {
   const hello terms = terms_of(in, protocol(in.below(6)), side::l);
   // exactly as long, so that reading on is seen
-  const std::vector<std::uint8_t> copy(in.data, in.data + in.size);
+  const std::vector<std::uint8_t> raw(in.data, in.data + in.size), copy = sealed(raw);
   message m;
+  (void)decode(raw, terms, m);
   if (decode(copy, terms, m) != wire::ok) return;
   std::vector<std::uint8_t> again(most_message_bytes(terms));
   again.resize(std::visit([&](const auto& x) { return encode(x, terms, again); }, m));
@@ -146,7 +148,7 @@ void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
       case 2: {
         const auto raw = in.take(in.below(64));
         const std::vector<std::uint8_t> copy(raw.begin(), raw.end());
-        site.received(copy, sink);
+        site.received(in.below(4) ? sealed(copy) : copy, sink);
         break;
       }
       case 3:

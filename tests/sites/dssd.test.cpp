@@ -223,7 +223,7 @@ TEST_CASE("a round takes gamma decodings, a scoring, a round trip and its bytes"
   world.link[1] = {.delay = 0.02, .bytes_per_second = 400};
   world.timer = 1e9;
   REQUIRE(world.run(1e4));
-  const double due = 5 * 0.1 + 0.25 + 0.05 + (4 + 5) / 100.0 + 5 / 400.0;
+  const double due = 5 * 0.1 + 0.25 + 0.05 + (4 + 5 + 4) / 100.0 + (5 + 4) / 400.0;
   const auto& at = world.seen(side::l).emitted_at;  // all tokens of a round at once
   double last = at[1];
   std::size_t rounds = 1;

@@ -10,6 +10,7 @@
 #include <specagg/sites/dragon.hpp>
 #include <specagg/sites/dssd.hpp>
 
+#include "sites/sealed.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
@@ -117,11 +118,41 @@ TEST_CASE("bytes that are no message end the connection, and the other end learn
   l.link.connected(l.out);
   r.link.connected(r.out);
   l.hears(r.out.sent[0]);
-  CHECK(l.hears({9, 9}) == arrival::nothing);
-  CHECK(l.link.problem() == "message of 2 bytes: unknown kind");
+  CHECK(l.hears(sealed({9, 9})) == arrival::nothing);
+  CHECK(l.link.problem() == "message of 6 bytes: unknown kind");
   CHECK(r.hears(l.out.sent.back()) == arrival::nothing);
-  CHECK(r.link.problem() == "refused by the other end: \"message of 2 bytes: unknown kind\"");
+  CHECK(r.link.problem() == "refused by the other end: \"message of 6 bytes: unknown kind\"");
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
+}
+TEST_CASE("a message that is damaged is as good as lost, and the sink hears of it") {
+  struct listening : inbox {
+    int hurt = 0;
+    void damaged() { ++hurt; }
+  };
+  end l(side::l), r(side::r);
+  listening out;
+  l.link.connected(out);
+  r.link.connected(r.out);
+  std::vector<std::uint8_t> hurt = r.out.sent[0];
+  hurt[hurt.size() / 2] ^= 1;
+  message m;
+  CHECK(l.link.receive(hurt, m, out) == arrival::nothing);
+  CHECK(l.hears({}) == arrival::nothing);  // a sink that does not listen
+  CHECK((out.hurt == 1 && l.link.problem().empty() && !l.link.open()));
+  CHECK(l.link.receive(r.out.sent[0], m, out) == arrival::opened);
+}
+TEST_CASE("an end of a release without checksums is refused in words that it reads") {
+  end l(side::l);
+  l.link.connected(l.out);
+  hello older = end::terms(side::r, 1, 5);
+  older.version = 2;
+  std::vector<std::uint8_t> bytes(most_message_bytes(older));
+  bytes.resize(encode(older, older, bytes));
+  CHECK(l.hears(bytes) == arrival::nothing);
+  CHECK(l.link.problem().find("wrong version of the protocol (4 here, 2 there") !=
+        std::string::npos);
+  const auto& answer = l.out.sent.back();  // its kind, its length, its text
+  CHECK((answer[0] == 5 && answer.size() == 2 + std::size_t(answer[1])));
 }
 TEST_CASE("a problem is one printable line, with any name and refusal of the other end") {
   const std::string hostile = "x\r\nsession 2: all is well\x1b[2J\xff\xe2\x80\xae";

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "sites/sealed.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
@@ -111,9 +112,9 @@ TEST_CASE("every message is read as it was written, and written as it was read")
   CHECK((got.epoch == 998 && got.step == 999 && got.token == 299 && got.h == 1000000.03 &&
          got.seconds == 1e-3f));
   CHECK(octets(got.row.begin(), got.row.end()) == row);
-  CHECK(d.size() == 1 + 2 + 1 + 2 + 8 + 4 + row.size());
-  CHECK(bytes_of(some_tokens(), terms).size() == 1 + 2 + 1 + 1 + (2 + 1 + 2) + 1 + 2);
-  CHECK(bytes_of(progress{1, 2, 3}, terms).size() == 4);
+  CHECK(d.size() == 1 + 2 + 1 + 2 + 8 + 4 + row.size() + 4);
+  CHECK(bytes_of(some_tokens(), terms).size() == 1 + 2 + 1 + 1 + (2 + 1 + 2) + 1 + 2 + 4);
+  CHECK(bytes_of(progress{1, 2, 3}, terms).size() == 4 + 4);
   const octets greeting = bytes_of(terms, terms);
   REQUIRE(decode(greeting, terms, m) == wire::ok);
   hello other = std::get<hello>(m);
@@ -125,9 +126,10 @@ TEST_CASE(
     "every prefix of a message is truncated, or lacks bytes of a row. A byte more is too many") {
   for (const sample& s : samples) {
     const hello terms = terms_of(s.kind);
-    const octets bytes = s.bytes(terms);
+    octets bytes = s.bytes(terms);
     message whole;
     REQUIRE(decode(bytes, terms, whole) == wire::ok);
+    bytes.resize(bytes.size() - checksum_bytes);
     const bool ends_in_row = std::visit(
         [](const auto& m) {
           if constexpr (requires { m.row; }) return !m.row.empty();
@@ -136,12 +138,12 @@ TEST_CASE(
         },
         whole);
     for (std::size_t n = 0; n + (ends_in_row ? row.size() : 0) < bytes.size(); ++n)
-      CHECK(why(octets(bytes.begin(), bytes.begin() + std::ptrdiff_t(n)), terms) ==
-            wire::truncated);
+      CHECK(why(sealed({bytes.begin(), bytes.begin() + std::ptrdiff_t(n)}), terms) ==
+            (n == 0 ? wire::damaged : wire::truncated));
     if (ends_in_row) continue;
     octets more = bytes;
     more.push_back(0);
-    const wire w = why(more, terms);
+    const wire w = why(sealed(more), terms);
     CHECK((w == wire::trailing_bytes || w == wire::oversized || std::get_if<drafted>(&whole)));
   }
 }
@@ -167,7 +169,7 @@ TEST_CASE("lengths and numbers beyond what was agreed are refused before anythin
   CHECK(why(bytes_of(split_answer{300, 6, 17, status::ok, {}}, terms), terms) == wire::oversized);
   CHECK(why(bytes_of(split_answer{300, 1, no_token, status::ok, row}, terms), terms) ==
         wire::oversized);  // dsd: no row
-  CHECK(why(octets(most_message_bytes(terms) + 1), terms) == wire::oversized);
+  CHECK(why(sealed(octets(most_message_bytes(terms) + 1)), terms) == wire::oversized);
   for (const double bad : {-0.1, 1.01, double(NAN), double(INFINITY)}) {
     const hello split = terms_of(protocol::dssd);
     split_request m = some_draft();
@@ -183,28 +185,69 @@ TEST_CASE("lengths and numbers beyond what was agreed are refused before anythin
   // a site without documents
   CHECK(why(bytes_of(drafted{0, 1, 1, -INFINITY, 0, row}, dragon), dragon) == wire::ok);
 }
+TEST_CASE("a message of any kind in which a bit flips, or a part is lost or doubled, is damaged") {
+  for (const sample& s : samples) {
+    hello terms = terms_of(s.kind);
+    terms.heard = true;  // so the other end has checksums
+    const octets bytes = s.bytes(terms);
+    const auto at = [](const auto& of, std::size_t n) { return of.begin() + std::ptrdiff_t(n); };
+    for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      octets flipped = bytes;
+      flipped[bit / 8] ^= std::uint8_t(1u << bit % 8);
+      CHECK(why(flipped, terms) == wire::damaged);
+    }
+    for (std::size_t from = 0; from < bytes.size(); ++from)
+      for (std::size_t to = from + 1; to <= bytes.size(); to += 1 + to / 8) {
+        octets lost = bytes, doubled = bytes;
+        lost.erase(at(lost, from), at(lost, to));
+        doubled.insert(at(doubled, to), at(bytes, from), at(bytes, to));
+        CHECK(why(lost, terms) == wire::damaged);
+        CHECK(why(doubled, terms) == wire::damaged);
+      }
+  }
+}
 TEST_CASE("unknown kinds, other versions and numbers written longer than need be are named") {
   const hello terms = terms_of(protocol::dragon);
-  CHECK(why({}, terms) == wire::truncated);
-  CHECK(why({0}, terms) == wire::unknown_kind);
-  CHECK(why({9, 1}, terms) == wire::unknown_kind);
-  CHECK(why({200, 1}, terms) == wire::unknown_kind);
+  CHECK(why({}, terms) == wire::damaged);
+  CHECK(why({4, 1, 2, 3}, terms) == wire::damaged);
+  CHECK(why(sealed({0}), terms) == wire::unknown_kind);
+  CHECK(why(sealed({9, 1}), terms) == wire::unknown_kind);
+  CHECK(why(sealed({200, 1}), terms) == wire::unknown_kind);
   hello next = terms;
   next.version = 1;
   CHECK(why(bytes_of(next, terms), terms) == wire::wrong_version);
   message m;
   CHECK(decode(bytes_of(next, terms), terms, m) == wire::wrong_version);
   CHECK(complaint(wire::wrong_version, m) ==
-        "wrong version of the protocol (2 here, 1 there: both ends need releases that speak the "
+        "wrong version of the protocol (4 here, 1 there: both ends need releases that speak the "
         "same)");
   CHECK(complaint(wire::truncated, m) == "truncated");
-  CHECK(why({4, 1, 2, 3}, terms) == wire::ok);
-  CHECK(why({4, 0x81, 0, 2, 3}, terms) == wire::malformed);
-  CHECK(why({4, 1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, terms) ==
+  CHECK(why(sealed({4, 1, 2, 3}), terms) == wire::ok);
+  CHECK(why(sealed({4, 0x81, 0, 2, 3}), terms) == wire::malformed);
+  CHECK(why(sealed({4, 1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}), terms) ==
         wire::malformed);
   for (const wire w : {wire::ok, wire::truncated, wire::oversized, wire::trailing_bytes,
-                       wire::wrong_version, wire::unknown_kind, wire::malformed})
+                       wire::wrong_version, wire::unknown_kind, wire::malformed, wire::damaged})
     CHECK_FALSE(name(w).empty());
+}
+TEST_CASE("an end without checksums is told apart from damage, and is told why in its own way") {
+  hello terms = terms_of(protocol::dragon);
+  for (const std::uint32_t version : {1u, 2u}) {
+    hello older = terms;
+    older.version = version;
+    message m;
+    terms.heard = false;
+    CHECK(decode(bytes_of(older, older), terms, m) == wire::wrong_version);
+    CHECK(complaint(wire::wrong_version, m).find("4 here, " + std::to_string(version)) !=
+          std::string::npos);
+    const octets no = bytes_of(refusal{short_text("no")}, older);
+    CHECK(no == octets{5, 2, 'n', 'o'});
+    REQUIRE(decode(no, terms, m) == wire::ok);
+    CHECK(std::get<refusal>(m).reason.view() == "no");
+    terms.heard = true;  // by then both have checksums
+    CHECK(decode(no, terms, m) == wire::damaged);
+    CHECK(why(bytes_of(progress{}, older), terms) == wire::damaged);
+  }
 }
 TEST_CASE("bytes changed at random are refused, or are a message that is written as it was read") {
   numbers n(3);
@@ -213,8 +256,10 @@ TEST_CASE("bytes changed at random are refused, or are a message that is written
     const sample& s = samples[n.below(samples.size())];
     const hello terms = terms_of(s.kind, n.below(2) ? 4 : 8);
     octets bytes = s.bytes(terms);
+    bytes.resize(bytes.size() - checksum_bytes);
     for (std::size_t changes = 1 + n.below(3); changes > 0; --changes)
       bytes[n.below(bytes.size())] = std::uint8_t(n.word());
+    bytes = sealed(bytes);
     message m;
     if (decode(bytes, terms, m) != wire::ok) continue;
     ++read;

@@ -13,11 +13,13 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // Every byte leaves at the link's rate, one after the other, and arrives `delay` later. Direction
@@ -58,6 +60,11 @@ class slow_link {
   void serve_at(int port) { server_port_ = port; }  // for connections to come
   std::size_t connections() const { return connections_; }
   std::size_t bytes(int direction) const { return bytes_[std::size_t(direction)]; }
+  // Changes what comes in before it is handed on: flips bits, drops or doubles a piece.
+  void spoil(std::function<void(std::vector<char>&)> how) {
+    const std::lock_guard lock(mutex_);
+    spoil_ = std::move(how);
+  }
   void record(bool on) { record_ = on; }
   // Every byte since record(true), both directions, each as it came.
   std::array<std::string, 2> recorded() {
@@ -165,8 +172,10 @@ class slow_link {
       const ssize_t piece = w.bytes_per_second > 0 ? std::min<ssize_t>(n - from, 1500) : n - from;
       k.free = std::max(k.free, clock::now());
       if (w.bytes_per_second > 0) k.free += seconds(double(piece) / w.bytes_per_second);
-      k.queue.push_back({k.free + seconds(w.delay), {buffer + from, buffer + from + piece}});
-      k.held += std::size_t(piece);
+      chunk& last = k.queue.emplace_back(
+          chunk{k.free + seconds(w.delay), {buffer + from, buffer + from + piece}});
+      if (const std::lock_guard lock(mutex_); spoil_) spoil_(last.bytes);
+      k.held += last.bytes.size();
       from += piece;
     }
     bytes_[d] += std::size_t(n);
@@ -200,6 +209,7 @@ class slow_link {
   std::atomic<std::size_t> connections_ = 0;
   std::array<std::atomic<std::size_t>, 2> bytes_ = {};
   std::mutex mutex_;
+  std::function<void(std::vector<char>&)> spoil_;
   std::array<std::string, 2> recorded_;
   std::thread thread_;
 };

@@ -27,7 +27,9 @@ constexpr bool repeat_is_due(std::uint32_t asked) {
 }
 
 // One end of a connection. A Sink has send(bytes), which may lose them. It may also have
-// echoed(stamp), which is called when an echo came back. The constructor allocates, and so does the
+// echoed(stamp), which is called when an echo came back, and damaged(), which is called when a
+// message came whose checksum is wrong. Such a message is as good as lost. On a stream the next may
+// begin anywhere: end the connection, and make another. The constructor allocates, and so does the
 // text of a refusal.
 class handshake {
  public:
@@ -39,60 +41,63 @@ class handshake {
   // A hello that is not valid() is a problem() for good: nothing is sent or received.
   explicit handshake(const hello& own)
       : own_(valid(own) ? own : hello{}), out_(most_message_bytes(own_)) {
+    own_.heard = false;
     if (!valid(own)) problem_ = "this end's hello is out of range";
   }
   // What this end says.
   const hello& terms() const { return own_; }
-  bool open() const { return heard_ && problem_.empty(); }
+  bool open() const { return own_.heard && problem_.empty(); }
   // Why this end neither sends nor receives until the next connection, as one printable line; empty
   // if all is well.
   const std::string& problem() const { return problem_; }
 
   template <class M, class Sink>
   void send(const M& m, Sink& sink) {
-    if (open()) write(m, sink);
+    if (open()) write(m, own_, sink);
   }
   // A connection was made: forgets the last problem, and says hello.
   template <class Sink>
   void connected(Sink& sink) {
     if (!valid(own_)) return;
     problem_.clear();
-    heard_ = false;
+    own_.heard = false;
     connected_ = true;
     knock(sink);
   }
   // It has ended.
-  void disconnected() { heard_ = connected_ = false; }
+  void disconnected() { own_.heard = connected_ = false; }
   // Says hello. Called on a timer until the hello of the other end has come.
   template <class Sink>
   void knock(Sink& sink) {
-    if (!connected_ || !problem_.empty()) return;
-    own_.heard = heard_;
-    write(own_, sink);
+    if (connected_ && problem_.empty()) write(own_, own_, sink);
   }
   // Tells the other end why, and listens no more on this connection. The first reason counts.
   template <class Sink>
   void refuse(const std::string& reason, Sink& sink) {
-    if (!problem_.empty()) return;
-    problem_ = printable(reason);  // it may name what the other end has said
-    if (connected_) write(refusal{short_text(problem_)}, sink);
+    refuse(reason, protocol_version, sink);
   }
   // `m` has views of `bytes`. It is valid only if the result is `content`.
   template <class Sink>
   arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
     if (!connected_ || !problem_.empty()) return arrival::nothing;
-    if (const wire w = decode(bytes, own_, m); w != wire::ok) {
-      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + complaint(w, m), sink);
+    const wire w = decode(bytes, own_, m);
+    if (w == wire::damaged) {
+      if constexpr (requires { sink.damaged(); }) sink.damaged();
+      return arrival::nothing;
+    }
+    const auto* h = std::get_if<hello>(&m);
+    if (w != wire::ok) {
+      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + complaint(w, m),
+             h ? h->version : protocol_version, sink);
       return arrival::nothing;
     }
     if (const auto* r = std::get_if<refusal>(&m)) {
       problem_ = "refused by the other end: \"" + printable(r->reason.view()) + '"';
       return arrival::nothing;
     }
-    const auto* h = std::get_if<hello>(&m);
-    if (!h && !heard_) return arrival::nothing;
+    if (!h && !own_.heard) return arrival::nothing;
     if (auto* e = std::get_if<echo>(&m)) {
-      if (!e->back) write(echo{e->stamp, true}, sink);
+      if (!e->back) write(echo{e->stamp, true}, own_, sink);
       else if constexpr (requires { sink.echoed(e->stamp); }) sink.echoed(e->stamp);
       return arrival::nothing;
     }
@@ -101,23 +106,30 @@ class handshake {
       refuse(difference, sink);
       return arrival::nothing;
     }
-    const bool first = !heard_, reborn = first && met_ && h->life != life_;
-    heard_ = met_ = true;
+    const bool first = !own_.heard, reborn = first && met_ && h->life != life_;
+    own_.heard = met_ = true;
     life_ = h->life;
     if (!h->heard) knock(sink);
     return !first ? arrival::nothing : reborn ? arrival::reborn : arrival::opened;
   }
 
  private:
+  // version: of the end that is told why
+  template <class Sink>
+  void refuse(const std::string& reason, std::uint32_t version, Sink& sink) {
+    if (!problem_.empty()) return;
+    problem_ = printable(reason);  // it may name what the other end has said
+    if (connected_) write(refusal{short_text(problem_)}, hello{.version = version}, sink);
+  }
   template <class M, class Sink>
-  void write(const M& m, Sink& sink) {
-    if (const std::size_t n = encode(m, own_, out_); n > 0)
+  void write(const M& m, const hello& terms, Sink& sink) {
+    if (const std::size_t n = encode(m, terms, out_); n > 0)
       sink.send(std::span<const std::uint8_t>(out_).first(n));
   }
-  hello own_;
+  hello own_;  // `heard` is of this connection
   std::vector<std::uint8_t> out_;
   std::string problem_;
-  bool connected_ = false, heard_ = false, met_ = false;
+  bool connected_ = false, met_ = false;
   std::uint64_t life_ = 0;  // of the other end
 };
 

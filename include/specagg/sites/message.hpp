@@ -2,7 +2,8 @@
 // The messages between two sites, and their encoding. Every length is checked against what the
 // handshake agreed on before anything is stored. If bytes can be decoded, encoding the result gives
 // the same bytes. Numbers are varints of least length (7 bits per byte, the lowest first), rows are
-// encoded as in codec.hpp, floating-point numbers as their bits.
+// encoded as in codec.hpp, floating-point numbers as their bits. The last 4 bytes are the CRC-32C
+// of those before them, the lowest first: what was changed on the way is no other message.
 //
 // A connection carries messages between one life of each site. It may lose, repeat and reorder
 // messages. No message is delivered after its connection has ended.
@@ -111,12 +112,13 @@ enum class [[nodiscard]] wire : std::uint8_t {
   trailing_bytes,
   wrong_version,
   unknown_kind,
-  malformed
+  malformed,
+  damaged
 };
 constexpr std::string_view name(wire w) {
   constexpr std::string_view names[] = {
       "ok",           "truncated", "oversized", "trailing bytes", "wrong version",
-      "unknown kind", "malformed"};
+      "unknown kind", "malformed", "damaged"};
   return names[std::size_t(w)];
 }
 
@@ -332,20 +334,31 @@ void fields(C& c, echo& m) {
 
 }  // namespace detail
 
-// Encodes a message. terms: what was agreed, or what this end will agree to. Returns the bytes
-// written; 0 if `out` is too short (most_message_bytes is enough).
+// At the end of each message.
+inline constexpr std::size_t checksum_bytes = 4;
+
+// Encodes a message. terms: what was agreed, or what this end will agree to; of a version without
+// checksums: for an end that speaks it. Returns the bytes written; 0 if `out` is too short
+// (most_message_bytes is enough).
 template <class M>
 [[nodiscard]] std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
   detail::wire_writer to(out, terms);
   to.number(message(std::in_place_type<M>).index() + 1, 0);
   M copy = m;
   detail::fields(to, copy);
+  if (has_checksums(terms.version) && to.fits())
+    to.fixed(detail::crc32c(out.first(to.size())), checksum_bytes);
   return to.fits() ? to.size() : 0;
 }
-// Decodes a message. Rows in `out` are views of `in`.
+// Decodes a message. Rows in `out` are views of `in`. damaged: the checksum is wrong. Until a hello
+// was heard (terms.heard) the other end may be one without checksums: of it the version in its
+// hello is read, and its refusal.
 inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message& out) {
-  if (in.size() > most_message_bytes(terms)) return wire::oversized;
-  detail::wire_reader from(in, terms);
+  const std::size_t end = in.size() - std::min(in.size(), checksum_bytes);
+  const bool intact =
+      end > 0 && detail::load_number(&in[end], checksum_bytes) == detail::crc32c(in.first(end));
+  if (intact && in.size() > most_message_bytes(terms)) return wire::oversized;
+  detail::wire_reader from(intact ? in.first(end) : in, terms);
   std::size_t kind = 0;
   from.number(kind, 0xff);
   const auto read = [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -354,7 +367,10 @@ inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message
   if (!read(std::make_index_sequence<std::variant_size_v<message>>()))
     from.fail(wire::unknown_kind);
   if (!from.at_end()) from.fail(wire::trailing_bytes);
-  return from.why;
+  const auto* h = std::get_if<hello>(&out);
+  const bool older = h ? from.why == wire::wrong_version && !has_checksums(h->version)
+                       : std::get_if<refusal>(&out) && from.why == wire::ok;
+  return intact || (older && !terms.heard) ? from.why : wire::damaged;
 }
 // Why decode() has refused a message, for a person. m: what it has made of it.
 inline std::string complaint(wire why, const message& m) {

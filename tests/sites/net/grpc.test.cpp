@@ -14,6 +14,7 @@
 #include <specagg/sites/net/transport.hpp>
 
 #include "sites/net/two_ends.hpp"
+#include "sites/sealed.hpp"
 #include "support/sanitized.hpp"
 #include "support/slow_link.hpp"
 
@@ -87,10 +88,8 @@ struct heard final : net::listener {
 class device {
  public:
   device(const setting& s, const std::string& address, const net::security& with = open_to_all,
-         std::function<void(toy_model&)> change = {})
-      : end(run(s, side::l, 2, std::move(change))),
-        due_(text_due(s)),
-        client_(address, with, cloud::small()) {}
+         std::function<void(toy_model&)> change = {}, const net::limits& l = cloud::small())
+      : end(run(s, side::l, 2, std::move(change))), due_(text_due(s)), client_(address, with, l) {}
   void go_on() {
     bool again;
     {
@@ -298,6 +297,42 @@ TEST_CASE("after any cut, nothing emitted is lost or said twice") {
   }
 }
 
+TEST_CASE("a link that flips bits, loses or doubles pieces of the stream changes no text") {
+  enum way { flip, lose, repeat };
+  for (const auto& [kind, how] : {std::pair{protocol::dssd, flip},
+                                  {protocol::dragon, flip},
+                                  {protocol::dssd, lose},
+                                  {protocol::dragon, repeat}}) {
+    setting s = some_setting(140 + std::uint64_t(kind), kind, 4, 60);
+    s.terms.codec = {.vocabulary = 12};  // full rows: most bytes are of them
+    const auto slow = [](toy_model& m) { m.seconds = 0.01; };
+    net::limits impatient = cloud::small();
+    impatient.silence_seconds = 0.5;  // a lost piece leaves the other end waiting for bytes
+    cloud c({s}, open_to_all, impatient);
+    c.change = slow;
+    slow_link link(c.server.port(), slow_link::way{});
+    numbers n(7 + std::uint64_t(kind));
+    std::size_t seen = 0;
+    std::atomic<int> spoilt = 0;
+    link.spoil([&, how = how](std::vector<char>& bytes) {
+      if (++seen % 25 != 0 || spoilt >= 3) return;
+      ++spoilt;
+      const std::size_t at = n.below(bytes.size()), end = at + 1 + n.below(bytes.size() - at);
+      const auto from = bytes.begin() + std::ptrdiff_t(at),
+                 to = bytes.begin() + std::ptrdiff_t(end);
+      const std::vector<char> piece(from, to);
+      if (how == flip) *from = char(std::uint8_t(*from) ^ 1u << n.below(8));
+      else if (how == lose) bytes.erase(from, to);
+      else bytes.insert(to, piece.begin(), piece.end());
+    });
+    device d(s, "127.0.0.1:" + std::to_string(link.port()), open_to_all, slow, impatient);
+    INFO(name(kind) << ", " << how);
+    d.run_to_the_end(60);
+    INFO(d.why());
+    CHECK(spoilt > 0);
+  }
+}
+
 TEST_CASE("a server that is gone and comes back with empty memory goes on with the text") {
   const setting s = some_setting(90, protocol::dragon_shared, 3, 40);
   const auto slow = [](toy_model& m) { m.seconds = 0.01; };
@@ -377,14 +412,14 @@ TEST_CASE(
                            const std::string& why) {
     raw_peer p(c.address());
     if (after_hello) p.say(terms, terms);
-    p.say(bytes);
+    p.say(sealed(bytes));
     INFO(why);
     CHECK(p.end().find(why) != std::string::npos);
     CHECK(p.refusal_heard().find(why) != std::string::npos);
     d.go_on();
     CHECK(d.end.site->problem() == "");
   };
-  refused({1, 1, 3}, false, "wrong version of the protocol (2 here, 1 there");
+  refused({1, 1, 3}, false, "wrong version of the protocol (4 here, 1 there");
   refused({200, 1}, false, "unknown kind");
   refused(std::vector<std::uint8_t>(8000, 1), false, "oversized");
   refused({3, 0}, false, "truncated");
@@ -395,7 +430,7 @@ TEST_CASE(
   refused({9}, true, "unknown kind");
   refused(std::vector<std::uint8_t>(8000, 4), true, "oversized");
   std::vector<std::uint8_t> bytes(4000);
-  bytes.resize(encode(split_request{.start = 1}, terms, bytes));
+  bytes.resize(encode(split_request{.start = 1}, terms, bytes) - checksum_bytes);
   refused(bytes, true, "another protocol");
   bytes.resize(4000);
   settled_text lie{.first = 0, .count = 1, .tokens = {1}};

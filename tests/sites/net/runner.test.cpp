@@ -36,6 +36,8 @@ class cable {
     const std::lock_guard lock(mutex_);
     queue_.clear();
   }
+  // Changes a message on its way.
+  std::function<void(std::vector<std::uint8_t>&)> spoil = [](auto&) {};
   std::string closed(std::size_t end) {
     const std::lock_guard lock(mutex_);
     return closed_[end];
@@ -76,9 +78,10 @@ class cable {
     const std::lock_guard one(carrying_);
     std::unique_lock lock(mutex_);
     if (queue_.empty()) return;
-    const auto [from, bytes] = std::move(queue_.front());
+    auto [from, bytes] = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
+    spoil(bytes);
     ends_[1 - from]->received(outlets_[1 - from].get(), bytes);
   }
   std::array<std::shared_ptr<net::running_site>, 2> ends_;
@@ -109,6 +112,39 @@ TEST_CASE("two runners on a cable say what the simulation says") {
     CHECK(r.site->text() == text_due(s));
     CHECK(l.watch->out_of_order + r.watch->out_of_order == 0);
   }
+}
+
+TEST_CASE("a message that is damaged ends the connection, not the text, and was not heard") {
+  for (const protocol kind : {protocol::dragon, protocol::dsd, protocol::dssd})
+    for (const int how : {0, 1, 2}) {
+      const setting s = some_setting(50 + std::uint64_t(kind), kind, 3, 40);
+      const running_end l = run(s, side::l), r = run(s, side::r);
+      cable c(l.site, r.site);
+      std::atomic<int> carried = 0, spoilt = 0;
+      c.spoil = [&](std::vector<std::uint8_t>& m) {
+        if (++carried % 7 != 0 || spoilt >= 9) return;
+        const int at = spoilt++;  // another place each time
+        if (how == 0) m[std::size_t(at) * (m.size() - 1) / 8] ^= std::uint8_t(1 << at % 8);
+        else if (how == 1) m.resize(std::size_t(at) * (m.size() - 1) / 8);
+        else m.insert(m.end(), m.begin(), m.begin() + 1 + at);
+      };
+      INFO(name(kind) << how);
+      REQUIRE(soon([&] {
+        if (!l.site->online() || !r.site->online()) {
+          c.unplug();
+          c.plug();
+        }
+        return l.site->finished() && r.site->finished();
+      }));
+      CHECK(l.site->text() == text_due(s));
+      CHECK(r.site->text() == text_due(s));
+      CHECK((l.site->problem().empty() && r.site->problem().empty()));
+      CHECK(spoilt > 2);
+      CHECK(l.site->count().connections > std::size_t(spoilt.load()) / 2);
+      CHECK(l.site->count().received + r.site->count().received + std::size_t(spoilt.load()) <=
+            std::size_t(carried.load()));
+      CHECK((c.closed(0) + c.closed(1)).find("damaged on the way") != std::string::npos);
+    }
 }
 
 TEST_CASE("a decoding whose prefix is rejected is given up at once") {

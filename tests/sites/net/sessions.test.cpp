@@ -2,6 +2,7 @@
 #include <specagg/sites/net/sessions.hpp>
 
 #include "sites/net/two_ends.hpp"
+#include "sites/sealed.hpp"
 
 namespace {
 
@@ -90,24 +91,27 @@ TEST_CASE(
   const hello terms = named(1);
   std::vector<std::uint8_t> good(most_message_bytes(terms));
   good.resize(encode(terms, terms, good));
-  refused({}, "the first message: truncated");
-  refused({0xff, 0xff, 0xff}, "the first message: truncated");
-  refused({0x63}, "the first message: unknown kind");
-  refused(std::vector<std::uint8_t>(100000, 1), "the first message: oversized");
-  auto bytes = good;
+  const std::vector<std::uint8_t> body(good.begin(), good.end() - checksum_bytes);
+  refused(sealed({0xff, 0xff, 0xff}), "the first message: truncated");
+  refused(sealed({0x63}), "the first message: unknown kind");
+  refused(sealed(std::vector<std::uint8_t>(100000, 1)), "the first message: oversized");
+  auto bytes = body;
   bytes.pop_back();
-  refused(bytes, "the first message: truncated");
-  bytes = good;
+  refused(sealed(bytes), "the first message: truncated");
+  bytes = body;
   bytes.push_back(0);
-  refused(bytes, "the first message: trailing bytes");
-  bytes = good;
+  refused(sealed(bytes), "the first message: trailing bytes");
+  const auto version = [](const std::string& there) {
+    return "the first message: wrong version of the protocol (4 here, " + there +
+           " there: both ends need releases that speak the same)";
+  };
+  bytes = body;
   bytes[1] = 9;
-  refused(bytes,
-          "the first message: wrong version of the protocol (2 here, 9 there: both ends need "
-          "releases that "
-          "speak the same)");
-  refused({4, 0, 0, 0}, "the first message is no valid hello");  // content before hello
-  refused({8, 1, 0}, "the first message is no valid hello");
+  refused(sealed(bytes), version("9"));
+  bytes[1] = 2;  // without a checksum, as that version was
+  refused(bytes, version("2"));
+  refused(sealed({4, 0, 0, 0}), "the first message is no valid hello");  // content before hello
+  refused(sealed({8, 1, 0}), "the first message is no valid hello");
   hello other = terms;
   other.look_ahead = 0;
   bytes.assign(500, 0);
@@ -125,6 +129,21 @@ TEST_CASE(
   refused(bytes, "side: both ends are the server");
   CHECK(c.made == 0);
   CHECK(c.ended == 0);
+}
+
+TEST_CASE("a device whose first message is damaged is sent away without a refusal, to try again") {
+  counted c(4, 60);
+  const hello terms = named(1);
+  std::vector<std::uint8_t> hurt(most_message_bytes(terms));
+  hurt.resize(encode(terms, terms, hurt));
+  hurt[hurt.size() / 2] ^= 1;
+  for (const auto& bytes : {hurt, std::vector<std::uint8_t>()}) {
+    connection x(c.sessions);
+    x.in->received(bytes);
+    CHECK(x.out->why() == "the first message was damaged on the way");
+    CHECK(x.out->messages() == 0);
+  }
+  CHECK(c.made == 0);
 }
 
 TEST_CASE("there are so many sessions, and one without a connection makes room") {

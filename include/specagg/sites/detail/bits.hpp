@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bits, bytes and halves, as the codec of rows writes and reads them.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -85,6 +86,21 @@ inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
   std::uint64_t x = 0;
   for (std::size_t i = 0; i < bytes; ++i) x |= std::uint64_t(from[i]) << 8 * i;
   return x;
+}
+
+// CRC-32C, as of iSCSI. Bytes of which one bit was changed, or any bits within 32, have another.
+inline std::uint32_t crc32c(std::span<const std::uint8_t> bytes) {
+  static constexpr auto of_byte = [] {
+    std::array<std::uint32_t, 256> table = {};
+    for (std::uint32_t b = 0; b < 256; ++b) {
+      table[b] = b;
+      for (int i = 0; i < 8; ++i) table[b] = table[b] >> 1 ^ (table[b] & 1) * 0x82f63b78u;
+    }
+    return table;
+  }();
+  std::uint32_t crc = ~0u;
+  for (const std::uint8_t b : bytes) crc = crc >> 8 ^ of_byte[(crc ^ b) & 0xff];
+  return ~crc;
 }
 
 // Rounds a number of at most 2^15 to a half, ties to even; and the exact value of a half in units

@@ -57,7 +57,7 @@ struct watched_profile {
 // What a site has done since it was made. given_up: decodings that were stopped, failed or came too
 // late. decode_seconds: of all decodings.
 struct counters {
-  // messages, and their bytes
+  // messages, and their bytes; of those that came, without the damaged ones
   std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t decodes = 0, given_up = 0, connections = 0;
   double decode_seconds = 0;
@@ -68,7 +68,8 @@ class running_site {
  public:
   virtual ~running_site() = default;
   // A connection was made (the one before it, if any, is closed) or lost, or a message came.
-  // Messages `from` an outlet that was replaced are ignored.
+  // Messages `from` an outlet that was replaced are ignored. One that is damaged ends the
+  // connection and is no problem().
   virtual void connected(std::shared_ptr<outlet> to) = 0;
   virtual void disconnected(const outlet* from) = 0;
   virtual bool online() = 0;
@@ -84,11 +85,14 @@ class running_site {
   virtual void at_rest(const std::function<void()>& f) = 0;
 };
 
-// Sends a refusal and closes the connection. The other end reports it as its problem.
-inline void refuse(outlet& to, const std::string& why) {
-  std::array<std::uint8_t, 4 + sites::most_text_in_message> buffer;
+// Sends a refusal and closes the connection. The other end reports it as its problem. version: of
+// that end.
+inline void refuse(outlet& to, const std::string& why,
+                   std::uint32_t version = sites::protocol_version) {
+  std::array<std::uint8_t, 4 + sites::most_text_in_message + sites::checksum_bytes> buffer;
   const std::string line = printable(why, sites::most_text_in_message);
-  const std::size_t n = encode(sites::refusal{sites::short_text(line)}, sites::hello{}, buffer);
+  const std::size_t n =
+      encode(sites::refusal{sites::short_text(line)}, sites::hello{.version = version}, buffer);
   to.send(std::span<const std::uint8_t>(buffer).first(n));
   to.close(line);
 }
@@ -164,11 +168,12 @@ class runner final : public running_site {
   void received(const outlet* from, std::span<const std::uint8_t> bytes) override {
     const std::lock_guard lock(mutex_);
     if (to_.get() != from) return;
-    ++count_.received;
-    count_.bytes_received += bytes.size();
     watch_->message(false, bytes);
     sink s{*this};
     site_->received(bytes, s);
+    if (std::exchange(damaged_, false)) return drop("a message was damaged on the way");
+    ++count_.received;
+    count_.bytes_received += bytes.size();
     end_if_refused();
   }
   // Streams lose only what a full queue drops, so the site's timer runs rarely: after four times
@@ -235,6 +240,7 @@ class runner final : public running_site {
     void aggregates(side) {}
     void decode(const sites::decode_order& o) { r.order(o.ticket, o.step, 1); }
     void score(const sites::score_order& o) { r.order(o.ticket, o.end, o.end - o.start + 1); }
+    void damaged() { r.damaged_ = true; }
     void echoed(std::uint64_t stamp) {
       for (auto& p : r.pings_)
         if (p.stamp == stamp && stamp != 0) {
@@ -359,7 +365,7 @@ class runner final : public running_site {
   std::vector<token_id> ordered_text_, text_;
   std::vector<float> logits_;
   std::atomic<bool> stop_ = false;
-  bool quit_ = false;
+  bool quit_ = false, damaged_ = false;
   std::thread thread_;
 };
 

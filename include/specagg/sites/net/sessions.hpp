@@ -8,8 +8,8 @@
 // under its name is refused, and the session is not disturbed. If a session gets a second
 // connection, the newer one stays. A session without a connection may be removed to make room for
 // another. Nothing is lost then, because the device has the text, and a site that begins with empty
-// memory learns it. If no session can be removed, the new connection is closed without a refusal,
-// so the device may try again.
+// memory learns it. If no session can be removed, or the first message is damaged, the new
+// connection is closed without a refusal, so the device may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -126,9 +126,14 @@ class sessions {
     const sites::wire w = decode(bytes, sites::hello{}, m);
     const auto* h = std::get_if<sites::hello>(&m);
     const auto no = [&](const std::string& why) {
-      refuse(out, why);
+      refuse(out, why, h ? h->version : sites::protocol_version);
       return nullptr;
     };
+    const auto later = [&](const char* why) {  // no refusal: the device tries again
+      out.close(why);
+      return nullptr;
+    };
+    if (w == sites::wire::damaged) return later("the first message was damaged on the way");
     if (w != sites::wire::ok) return no("the first message: " + complaint(w, m));
     if (!h || !valid(*h)) return no("the first message is no valid hello");
     sites::hello terms;
@@ -146,19 +151,13 @@ class sessions {
         session& s = found->second;
         if (const std::string difference = first_difference(s.terms, *h); !difference.empty())
           return no(difference);
-        if (!s.site) {
-          out.close("the session is just being made: try again");
-          return nullptr;
-        }
+        if (!s.site) return later("the session is just being made: try again");
         s.last = who.weak_from_this();
         return s.site;
       }
       if (all_.size() >= most_) {
         const auto old = longest_alone();
-        if (old == all_.end()) {
-          out.close("there are too many sessions");
-          return nullptr;
-        }
+        if (old == all_.end()) return later("there are too many sessions");
         leaves = old->second;
         all_.erase(old);
       }

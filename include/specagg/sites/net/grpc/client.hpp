@@ -66,21 +66,24 @@ class client_stream final
 class client {
  public:
   client(const std::string& address, const security& s, const limits& l)
-      : token_(detail::checked(s.token)), limits_(l), security_(s) {
+      : address_(detail::checked_address(address, 1)),
+        token_(detail::checked(s.token)),
+        limits_(l),
+        security_(s) {
     // what remains only explains why there is no connection
     security_.key.clear();
     security_.token.clear();
     detail::check_credentials(s);
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
-    detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    credentials_ = credentials(s);
+    arguments_.SetMaxReceiveMessageSize(int(l.most_message_bytes));
+    detail::keep_alive([&](const char* name, int value) { arguments_.SetInt(name, value); });
+    arguments_.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     // the time limit of an attempt to connect
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel_ =
-        grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
+    arguments_.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+    arguments_.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+    arguments_.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // a new TCP connection each time: bytes that were lost or damaged may have spoilt the last one
+    arguments_.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   }
   ~client() {
     std::unique_lock lock(all_->mutex);
@@ -99,7 +102,8 @@ class client {
     const std::lock_guard lock(all_->mutex);
     if (all_->quit) return;
     const auto s = std::make_shared<detail::client_stream>(
-        channel_, token_, limits_, std::move(accept),
+        grpc::CreateCustomChannel(address_, credentials_, arguments_), token_, limits_,
+        std::move(accept),
         [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
           const is_over last{*all};
           const std::string cause = net::probable_cause(why, with);
@@ -140,10 +144,11 @@ class client {
     if (s.insecure) return grpc::InsecureChannelCredentials();
     return grpc::SslCredentials({s.authority, s.key, s.certificate});
   }
-  const std::string token_;
+  const std::string address_, token_;
   const limits limits_;
   security security_;
-  std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  grpc::ChannelArguments arguments_;
   const std::shared_ptr<connections> all_ = std::make_shared<connections>();
 };
 
