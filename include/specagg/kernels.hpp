@@ -87,7 +87,7 @@ double total_variation(const Q& q, const P& p) {
 }
 
 // KL(q || p) in nats. Infinite if p is 0 where q is not. A softmax is 0 below 2^-125 (floats) or
-// 2^-1021 (doubles); a stored q that is subnormal counts as 0, such a p may. Error: kl_error. It
+// 2^-1021 (doubles). A stored q that is subnormal counts as 0. Error: kl_error. It
 // may be negative by as much.
 template <Distribution Q, Distribution P>
 double kl_divergence(const Q& q, const P& p) {

@@ -103,7 +103,7 @@ def _instead_of(name: str) -> str:
 Number = Node | float
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 _CONDITIONS = {"<", "<=", ">", ">=", "==", "&", "|", "!"}
-_LEAST = sys.float_info.min  # what is smaller counts as 0 in log
+_LEAST = sys.float_info.min  # a smaller weight counts as 0 in weighted_log
 _OF_NUMPY = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/", "power": "pow",
              "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
              "bitwise_and": "&", "bitwise_or": "|"}
@@ -268,12 +268,15 @@ def total_variation(a: Number, b: Number) -> Node:
 
 def normalised(x: Node) -> Node:
     """x (1 / sum x): no law where no token has weight."""
-    return x * (1 / sum(x))
+    total = sum(x)
+    lift = where(total < 2.0**-126, 2.0**64, 1)  # 1 / total is beyond the numbers where it is subnormal
+    return x * lift * (1 / (total * lift))
 
 
 def softmax(score: Node) -> Node:
     """e^score / sum e^score. The scores may have any size; NaN if the largest is infinite."""
-    return normalised(exp(score - max(score)))
+    weight = exp(score - max(score))
+    return weight * (1 / sum(weight))
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -314,8 +317,8 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "exp": lambda x: np.where(
         x < -1021.5 * math.log(2), 0.0, np.exp(x)
-    ),  # no subnormal results, nor arguments of log
-    "log": lambda x: np.log(np.where(np.abs(x) < _LEAST, 0.0, x)),
+    ),  # no subnormal results
+    "log": np.log,
     "pow": lambda x, y: np.where(y == 0, 1.0, _NUMPY["exp"](y * _NUMPY["log"](x))),
     "min": lambda a, b: np.where(a < b, a, b),
     "max": lambda a, b: np.where(a > b, a, b),

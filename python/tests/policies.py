@@ -21,15 +21,16 @@ from specagg.traced import (
     where,
 )
 
+LEAST = 2.0**-1022  # subnormal sums count as 0
+
 
 @traced
 def lossless(q, p):
     return p
 
 
-def lossy_in(steps, q, p, alpha, beta):
-    """Newton's steps find c = 1 / beta with S(c) = sum (c p - q)+ = R."""
-    a = 1 / (1 - alpha)
+def lossy_in(steps, q, p, a, beta):
+    """a = 1 / (1 - alpha). Newton's steps find c = 1 / beta with S(c) = sum (c p - q)+ = R."""
     r = sum(positive(q - a * p))
     c = 1
     for _ in range(steps):
@@ -38,14 +39,14 @@ def lossy_in(steps, q, p, alpha, beta):
         c = where(root < c, root, c)
     c = where(beta == 0, c, 1 / beta)
     s = sum(positive(c * p - q))
-    share, rest = where(s > 0, r / s, 0), where(s > 0, 0, r)
+    share, rest = where(s < LEAST, 0, r / s), where(s < LEAST, r, 0)
     return share * positive(c * p - q) + (rest * p + minimum(q, a * p))
 
 
 @traced
 def lossy(q, p, alpha=0.0, beta=0.0):
     """Tran-Thien 2023. beta 0: the beta with S = R."""
-    return lossy_in(8, q, p, alpha, beta)
+    return lossy_in(8, q, p, 1 / (1 - alpha), beta)
 
 
 @traced
@@ -57,18 +58,18 @@ def typical(q, p, eps=0.09, delta=0.3):
 
 @traced
 def mentored(q, p, kl=0.0):
-    """Tran-Thien 2023, for small vocabularies: bisection finds alpha of lossy with KL(p || pi) = kl."""
+    """Tran-Thien 2023, for small vocabularies: bisection finds -log(1 - alpha) of lossy with KL(p || pi) = kl."""
 
     def divergence(pi):
         return sum(weighted_log(p, p / pi))
 
     free = divergence(q) <= kl
-    low, high = 0, 1
-    for _ in range(48):
+    low, high = 0, 709.7
+    for _ in range(58):
         middle = 0.5 * (low + high)
-        near = divergence(lossy_in(4, q, p, middle, 0 * kl)) <= kl
+        near = divergence(lossy_in(4, q, p, exp(middle), 0 * kl)) <= kl
         low, high = where(near, middle, low), where(near, high, middle)
-    return where(free, q, lossy_in(4, q, p, low, 0 * kl))
+    return where(free, q, lossy_in(4, q, p, exp(low), 0 * kl))
 
 
 @traced
@@ -206,7 +207,9 @@ def power(q, p, lambda_=0.5, rho=1.0):
     def mean(f):
         return where(a == 0, 0, a * f(q / main)) + where(b == 0, 0, b * f(p / main))
 
-    root = where(rho == 0, exp(mean(log)), mean(lambda x: x**rho) ** (1 / rho))
+    # not log(x / main): the quotient is beyond the numbers where main is subnormal
+    far = where(a == 0, 0, a * (log(q) - log(main))) + where(b == 0, 0, b * (log(p) - log(main)))
+    root = where(rho == 0, exp(far), mean(lambda x: x**rho) ** (1 / rho))
     return normalised(where(main > 0, main * root, 0))
 
 

@@ -113,7 +113,7 @@ def row_sets():
     grid = eighths()
     q, p = np.repeat(grid, len(grid), 0), np.tile(grid, (len(grid), 1))
     yield np.stack([q, p, q, p])[:, ::3]
-    subnormal = np.where(np.stack([q, p, q, p]) == 0, 1e-310, [q, p, q, p])  # log takes it for 0
+    subnormal = np.where(np.stack([q, p, q, p]) == 0, 1e-310, [q, p, q, p])
     yield subnormal[:, 1::7]
     random = np.random.default_rng(1)
     for vocabulary in (5, 50):  # 50: more than one vector of the C++ loops, and a part of one

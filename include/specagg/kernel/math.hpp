@@ -140,7 +140,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   using C = detail::coefficients<T>;
   constexpr int size = detail::log_table<T>::size;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  V m = mantissa_of(x), e = exponent_of(x) - V(std::numeric_limits<T>::max_exponent - 1);
+  // A subnormal number is read as 2^digits times as much.
+  constexpr int bias = std::numeric_limits<T>::max_exponent - 1, digits = sizeof(T) == 4 ? 24 : 53;
+  const auto small = x < V(std::numeric_limits<T>::min());
+  const V scaled = select(small, x * V(T(std::uint64_t(1) << digits)), x);
+  V m = mantissa_of(scaled), e = exponent_of(scaled) - select(small, V(bias + digits), V(bias));
   const auto high = m > V(T(0x1.6a09e6p0));
   m = select(high, m * V(T(0.5)), m);
   e = select(high, e + V(1), e);
@@ -149,8 +153,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   const V low =
       fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<size>(z, detail::log_table<T>()), -f));
   V y = fma(e, V(C::ln2), f + low);
-  y = select(x < V(std::numeric_limits<T>::min()), V(-infinity), y);
-  y = select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), y);
+  y = select(x > V(0), y, select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), V(-infinity)));
   return select(x < V(infinity), y, x);  // +inf and NaN are returned as they are
 }
 
@@ -173,8 +176,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
   if constexpr (sizeof(T) == 8) return detail::exp_outlined(x);
   else return detail::exp_of(x);
 }
-// Natural logarithm: -inf at 0, NaN for negative x and for NaN, +inf at +inf. Subnormal arguments
-// count as 0 (as they do under flush-to-zero).
+// Natural logarithm: -inf at 0, NaN for negative x and for NaN, +inf at +inf. Under flush-to-zero a
+// subnormal x is 0.
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
   if constexpr (sizeof(T) == 8) return detail::log_outlined(x);
@@ -187,6 +190,16 @@ template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus(V x) {
   const V y = 1 + x;
   return select(y == 1, x, log(y) * x / (y - 1));
+}
+
+// log(1 + x) - x for x >= -1 without cancellation. With s = x / (2 + x), log(1 + x) = 2 s +
+// s^3 (...), and 2 s - x = -s x.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus_less(V x) {
+  using table = detail::log_table<typename V::value_type>;
+  const V s = x / (2 + x), z = s * s;
+  const V near = s * fma(z, detail::polynomial<table::size>(z, table()), -x);
+  return select(abs(x) < V(0.25), near, log(1 + x) - x);
 }
 
 // x^y for x >= 0, computed as exp(y log x). x^0 = 1 for any x, and 1^y = 1 for finite y.

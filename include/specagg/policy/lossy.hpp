@@ -10,6 +10,7 @@ SPECAGG_BEGIN
 // draws from norm((p / beta - q)+). With the rejected mass R = sum (q - p / (1 - alpha))+ and S =
 // sum (p / beta - q)+, it emits the law
 //   pi = min(q, p / (1 - alpha)) + (R / S) (p / beta - q)+ ,   and + R p if S = 0 < R.
+// An S that is subnormal counts as 0.
 // verify_token with this pi has exactly that acceptance and that residual. alpha in [0, 1), beta >=
 // 1 - alpha.
 struct lossy {
@@ -24,7 +25,11 @@ struct lossy {
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    const double a = 1 / (1 - alpha);
+    return bind_to(rows, 1 / (1 - alpha));
+  }
+  // The same given a = 1 / (1 - alpha), also where alpha is too near 1 for a double.
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind_to(const Rows& rows, double a) const {
     const double r = rows.sum([=](auto at) { return positive(fma(-a, at.p, at.q)); });
     double c = beta == exact ? 1 : 1 / beta;
     // S(c) = sum (c p - q)+ is convex and S(1) >= R, so Newton's steps from 1 decrease to the root.
@@ -39,7 +44,9 @@ struct lossy {
       c = next;
     }
     const double s = rows.sum([=](auto at) { return positive(fma(c, at.p, -at.q)); });
-    const double share = s > 0 ? r / s : 0, rest = s > 0 ? 0 : r;
+    // where S is subnormal the quotient may be beyond the numbers
+    const bool none = s < double(std::numeric_limits<typename Rows::value_type>::min());
+    const double share = none ? 0 : r / s, rest = none ? r : 0;
     return [=](auto at) {
       const auto kept = fma(rest, at.p, min(at.q, a * at.p));
       return fma(share, positive(fma(c, at.p, -at.q)), kept);

@@ -282,10 +282,18 @@ SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
   constexpr auto least = std::numeric_limits<typename V::value_type>::min();
   return select(abs(w) < V(least), V(0), w * log(x));
 }
+// log(a / b), also where b is subnormal and the quotient beyond the numbers.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V log_ratio(V a, V b) {
+  const V ratio = a / b, y = log(ratio);
+  const auto beyond = (ratio == V(infinity)) & (b > 0);
+  if (!any(beyond)) return y;
+  return select(beyond, log(a) - log(b), y);
+}
 // The contribution of one token to the entropy: -x log x, for x >= 0.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
-  // log is -inf of a subnormal number
+  // 0 at 0; of a subnormal x nearly so
   return -x * log(max(V(std::numeric_limits<typename V::value_type>::min()), x));
 }
 // Whether the id is one of these tokens, lane by lane. One comparison for each of them.
@@ -312,7 +320,11 @@ SPECAGG_FUNCTION double acceptance_rate(const Rows& rows, const Pi& pi) {
 // 0. Infinite if b is 0 where a is not.
 template <class Rows, class A, class B>
 SPECAGG_FUNCTION double kl_divergence(const Rows& rows, const A& a, const B& b) {
-  return rows.sum([&](auto at) { return weighted_log(a(at), a(at) / b(at)); });
+  return rows.sum([&](auto at) {
+    const auto w = a(at);
+    constexpr auto least = std::numeric_limits<typename decltype(w)::value_type>::min();
+    return select(w < least, 0, w * log_ratio(w, b(at)));
+  });
 }
 // e^z - 1 for z <= 0 without cancellation, computed as in log_1_plus (kernel/math.hpp).
 template <class V>
@@ -323,8 +335,10 @@ SPECAGG_FUNCTION SPECAGG_INLINE V exp_minus_1(V z) {
 // pi = g / sum g. NaN, and so undefined, if no token has weight.
 template <class Rows, class G>
 SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
-  const double scale = 1 / rows.sum(g);
-  return [=](auto at) { return g(at) * scale; };
+  const double total = rows.sum(g);
+  // 1 / total is beyond the numbers where the total is subnormal
+  const double lift = total < 0x1p-126 ? 0x1p64 : 1;
+  return [=, scale = 1 / (total * lift)](auto at) { return g(at) * lift * scale; };
 }
 
 // f(the chosen policy, by its own type) of an any_of (policy/any_of.hpp), and f is compiled for

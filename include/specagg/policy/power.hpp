@@ -36,7 +36,7 @@ struct power_mean {
     const bool zero = size < 1e-30, near = size < 0.125;
     const auto mean = specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
       const auto r = x / main;
-      const auto term = zero ? log(r) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);
+      const auto term = zero ? log_ratio(x, main) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);
       return weight[k] == 0 ? sum : fma(weight[k], term, sum);
     });
     const auto root = zero ? exp(mean) : near ? exp(log_1_plus(mean) / rho) : pow(mean, 1 / rho);
