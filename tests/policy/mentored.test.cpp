@@ -106,6 +106,30 @@ TEST_CASE("a draft that never proposes a token of the target cannot be followed 
   CHECK((pi[1] > 0 && pi[2] > 0));
   CHECK(pi[0] > 0.99);
 }
+TEST_CASE("mentored decoding of floats is right to 1e-6, for small budgets, too") {
+  numbers n(6);
+  double worst = 0;
+  for (int trial = 0; trial < 25; ++trial) {
+    const std::size_t size = 2 + n.below(38);
+    const row x = random_row(n, size), y = random_row(n, size);
+    const std::vector<float> q(x.begin(), x.end()), p(y.begin(), y.end());
+    for (const double kl : {1e-8, 1e-6, 1e-5, 1e-3, 0.1}) {
+      const row pi = target_law(mentored{kl}, q, p), due = target_law(mentored{kl}, x, y);
+      REQUIRE(pi.size() == size);
+      for (std::size_t v = 0; v < size; ++v) worst = std::max(worst, std::fabs(pi[v] - due[v]));
+    }
+  }
+  CHECK(worst < 1e-6);
+}
+TEST_CASE("mentored decoding is at its bound where p is tiny") {
+  for (const double x : {1e-12, 1e-16, 1e-20, 1e-100, 1e-300}) {
+    // KL(p || pi) = -ln(1 - pi(0)), but for a part of x
+    CHECK(target_law(mentored{0.05}, row{0.5, 0.5}, row{x, 1})[0] ==
+          Approx(-std::expm1(-0.05)).epsilon(1e-9));
+    CHECK(target_law(mentored{0.6}, row{0.5, 0.5}, row{x, 1})[0] ==
+          Approx(-std::expm1(-0.6)).epsilon(1e-9));
+  }
+}
 TEST_CASE("a budget is at least 0") {
   CHECK((valid(mentored{0}) && valid(mentored{infinity})));
   CHECK_FALSE((valid(mentored{-1e-9}) || valid(mentored{double(NAN)})));
