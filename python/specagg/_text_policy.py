@@ -38,7 +38,7 @@ def by_position(policies: Sequence[PolicyLike]) -> TextPolicy:
 
 def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
     """A text may spend `budget` nats of regret, ln(max p / p(v)), and a token no more than `limit`. The state is what was
-    spent. (After ASD, arXiv:2608.03447.)
+    spent. (After what is said of ASD, arXiv:2608.03447.)
 
     TypeError, ValueError: a budget that is negative or not finite, a limit that is negative."""
     made = _at_least_0(budget, "budget"), _at_least_0(limit, "limit", math.inf)
@@ -46,8 +46,8 @@ def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
 
 
 def entropy_window(threshold: float = 0.3, window: int = 6) -> TextPolicy:
-    """The draft's tokens stand where H(p) / ln V is at least `threshold`; after one that is not p's most likely,
-    the next `window` tokens have the law p. The state is how many of these are left.
+    """The draft's tokens stand where the entropy of p's three most likely tokens, -sum p ln p in nats, is at least
+    `threshold` (FLy's gate); after one that is not p's most likely, the next `window` tokens have the law p. The state is how many of these are left.
 
     TypeError, ValueError: a threshold that is not finite, a window that is negative or not finite."""
     made = _number(threshold, "threshold"), _at_least_0(window, "window")

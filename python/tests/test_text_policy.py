@@ -26,7 +26,8 @@ def row(table, text):
 
 
 def entropy(p):
-    return -sum(x * np.log(x) for x in p if x > 0) / np.log(V)
+    """Of the three most likely tokens."""
+    return -sum(x * np.log(x) for x in np.sort(p)[-3:] if x > 0)
 
 
 def standing(q, p, stands):

@@ -33,10 +33,11 @@ probabilities row_after(const path& text, std::uint32_t model) {
 const auto q_after = [](const path& text) { return row_after(text, 0); };
 const auto p_after = [](const path& text) { return row_after(text, 1); };
 
-double entropy_of(const probabilities& p) {
+double entropy_of(probabilities p) {  // of the three most likely
+  std::sort(p.rbegin(), p.rend());
   double h = 0;
-  for (const double x : p) h -= x > 0 ? x * std::log(x) : 0;
-  return h / std::log(double(p.size()));
+  for (std::size_t i = 0; i < 3; ++i) h -= p[i] > 0 ? p[i] * std::log(p[i]) : 0;
+  return h;
 }
 // q where `stands`, and what q has elsewhere drawn from p.
 template <class F>
@@ -167,7 +168,7 @@ void check_coupled(const Policy& policy) {
 }
 
 const regret_budget regrets{1.0, 0.8};
-const entropy_window windows{0.7, 1};
+const entropy_window windows{0.9, 1};
 const thinking thoughts{ensemble{0.7}, lossless{}, opens, closes};
 
 }  // namespace
@@ -197,6 +198,19 @@ TEST_CASE("an entropy gate measures rows at temperature 1, its law is a sampled 
   };
   CHECK(law(h - 1e-9) == target_law(lossless{}, q, q));
   CHECK(law(h + 1e-9) == target_law(lossless{}, p, p));
+}
+TEST_CASE("an entropy gate counts three tokens, with ties and where there are fewer") {
+  const auto opens_at = [](const probabilities& p, double h) {
+    const probabilities q = p.size() > 1 ? probabilities(p.rbegin(), p.rend()) : p;
+    const auto law = [&](double x) { return target_law(entropy_window{x}.at({}), q, p); };
+    return law(h - 1e-9) != target_law(lossless{}, q, p) &&
+           law(h + 1e-9) == target_law(lossless{}, q, p);
+  };
+  CHECK(opens_at({0.4, 0.3, 0.2, 0.1},
+                 -0.4 * std::log(0.4) - 0.3 * std::log(0.3) - 0.2 * std::log(0.2)));
+  CHECK(opens_at({0.4, 0.15, 0.15, 0.15, 0.15}, -0.4 * std::log(0.4) - 0.3 * std::log(0.15)));
+  CHECK(opens_at({0.3, 0.3, 0.3, 0.1}, -0.9 * std::log(0.3)));
+  CHECK(opens_at({0.7, 0.3}, -0.7 * std::log(0.7) - 0.3 * std::log(0.3)));
 }
 TEST_CASE("a policy inside a span, another outside: the joint law of texts, by any rounds") {
   check_joint_law(thoughts, "phase");

@@ -112,13 +112,14 @@ struct stateful_verifier : V {
   }
 };
 
-// A budget of regret along the text, after ASD (arXiv:2608.03447). The regret of a token is ln(max
+// A budget of regret along the text, as ASD (arXiv:2608.03447) is described; its paper could not be
+// had, so nothing here was compared with it. The regret of a token is ln(max
 // p / p(v)) at temperature 1, in nats: how far its logit is below the largest. The draft's tokens
 // stand where their regret is at most `limit`, at most what is left of `budget`, and at most 36
 // (e^-36 is the least that double tells from 0 beside 1): a token with p = 0 never stands. What q
 // has elsewhere is drawn from p, as in policy/token_cascade.hpp. A token that stands spends its
-// regret. At temperature 0 that is ASD with a limit for each token. ASD's limits for each block of
-// drafts depend on where a round begins, so they are no law of a text.
+// regret. Limits for each block of drafts depend on where a round begins, so they are no law of a
+// text.
 struct regret_budget {
   double budget = 0, limit = infinity;
   struct state {
@@ -140,11 +141,12 @@ struct regret_budget {
   }
 };
 
-// An entropy gate, and tokens of law p after what it let through. Where H(p) / ln V at temperature
-// 1 is at least `threshold`, the draft's tokens stand wherever p > 0 (the rest of q is drawn from
-// p); elsewhere pi = p. After a token there that is not the most likely of p, the next `window`
-// tokens have the law p. FLy (arXiv:2511.22972) has the same gate, but takes such a token back if
-// the draft's next tokens are rejected, so its law depends on the draft's length: it is not this.
+// An entropy gate, and tokens of law p after what it let through. Where -sum p ln p over the three
+// most likely tokens of p, in nats at temperature 1, is at least `threshold`, the draft's tokens
+// stand wherever p > 0 (the rest of q is drawn from p); elsewhere pi = p. After a token there that
+// is not the most likely of p, the next `window` tokens have the law p. The gate is that of FLy's
+// code (arXiv:2511.22972). But FLy takes such a token back if the draft's next tokens are rejected,
+// so its law depends on the draft's length: it is not this.
 struct entropy_window {
   double threshold = 0.3, window = 6;
   struct state {
@@ -155,13 +157,21 @@ struct entropy_window {
 
   template <class Rows>
   SPECAGG_FUNCTION static double entropy(const Rows& rows) {
-    const double h = rows.sum([](auto v) { return entropy_term(v.confidence_p); });
-    return rows.size() > 1 ? h / log(double(rows.size())) : 0;
+    double h = 0, least = infinity;  // least: of those that were counted
+    for (double left = 3; left > 0;) {
+      least = rows.max([=](auto v) { return select(v.confidence_p < least, v.confidence_p, 0); });
+      if (!(least > 0)) break;
+      const double equal =
+          rows.sum([=](auto v) { return select(v.confidence_p == least, decltype(v.p)(1), 0); });
+      h -= (equal < left ? equal : left) * least * log(least);
+      left -= equal;
+    }
+    return h;
   }
   // p where it is `shut`, or p is more certain than `threshold`; else q where p > 0.
   struct gate {
-    double threshold;  // of H(p) / ln V
-    bool shut;         // the law is p, whatever p is
+    double threshold;
+    bool shut;  // the law is p, whatever p is
     template <class Rows>
     SPECAGG_FUNCTION auto bind(const Rows& rows) const {
       const bool open = !shut && entropy(rows) >= threshold;
@@ -215,7 +225,8 @@ inline constexpr std::tuple stateful_catalogue{
                {regret_budget{}, regret_budget{1, 0.8}},
                {{"budget", &regret_budget::budget, 0},
                 {"limit", &regret_budget::limit, 0, infinity, false, "none"}}),
-    catalogued("entropy-window", "q if H(p) / ln V >= threshold; after a less likely token p",
+    catalogued("entropy-window",
+               "q if H of p's 3 most likely >= threshold; after a less likely token p",
                {entropy_window{}, entropy_window{0.7, 1}},
                {{"threshold", &entropy_window::threshold}, {"window", &entropy_window::window, 0}}),
 };
