@@ -182,6 +182,11 @@ TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, 
   CHECK(std::isnan(log_sum_exp(none)));
   CHECK(std::isnan(log_sum_exp(std::span(none).first(1))));
   CHECK(std::isnan(log_sum_exp(std::span(none).first(0))));
+  for (const double temperature : {1e-30, 1e30, 1e33, sizeof(T) == 4 ? 3e35 : 1e300}) {
+    CAPTURE(temperature);
+    CHECK(std::isnan(log_sum_exp(none, temperature)));
+    CHECK(std::isnan(specagg::sum_exponentials(none.data(), 1, temperature).total));
+  }
 }
 
 TEMPLATE_TEST_CASE("a cutoff does not hide NaN", "", float, double) {

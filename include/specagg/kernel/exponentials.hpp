@@ -118,6 +118,9 @@ template <class T>
 SPECAGG_FUNCTION double total_of_units(double highest, double below, unit_of_sum<T> unit, T x_max,
                                        T scale) {
   using V = vec<double, 1>;
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  if (!(x_max > -infinity)) return nan;  // no finite logit; at high temperatures -inf has a weight
   constexpr double half_step = sizeof(T) == 4 ? 0x1p-96 : 0x1p-768;
   const double lower = uncontracted(V(below) * V(half_step) * V(half_step)).v;
   const double largest = double(weight_in_unit<T>(scale, unit)(vec<T, 1>(x_max)).v);
