@@ -244,6 +244,23 @@ TEST_CASE("the law of texts: the state before the text, and texts that have no l
   CHECK(law_of_texts(regret_budget{-1}, {}, 2, q_of, p_of, &why).empty());
   CHECK(why == status::invalid_parameter);
 
+  // States that no text has: NaN; more left than there was, or than the window is.
+  const auto refused = [&](const auto& given, auto state) {
+    CHECK(law_of_texts(given, state, 1, q_of, p_of, &why).empty());
+    CHECK(why == status::invalid_parameter);
+    random_streams chooser(1);
+    CHECK(text_by_rounds(given, state, 1, q_of, p_of, token_verifier(), 1, chooser, &why).empty());
+    CHECK(why == status::invalid_parameter);
+  };
+  for (const double x : {double(NAN), -1., double(INFINITY), -double(INFINITY)}) {
+    refused(policy, regret_budget::state{x});
+    refused(entropy_window{0.3, 2}, entropy_window::state{x});
+    refused(any_stateful{policy}, any_stateful::state{x});
+    refused(any_stateful{phase<any_catalogued, any_catalogued>{}}, any_stateful::state{x});
+  }
+  refused(entropy_window{0.3, 2}, entropy_window::state{3});
+  CHECK(!law_of_texts(entropy_window{0.3, 1.5}, {-0.5}, 1, q_of, p_of).empty());  // 1.5 - 1 - 1
+
   random_streams chooser(1);
   const auto one = [](const path&) { return probabilities{0, 1, 0}; };  // token 1 stands
   const token_verifier how;

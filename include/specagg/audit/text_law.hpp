@@ -14,8 +14,8 @@ SPECAGG_BEGIN
 //   begin     the state before the first token
 //   q_after(text), p_after(text)
 //             the rows [V] after these tokens, a std::vector<token_id>. V does not change
-// Empty, and `why` says the reason, if a parameter or a row is invalid, or a token has no law after
-// a text that has a probability above 0.
+// Empty, and `why` says the reason, if a parameter, `begin` or a row is invalid, or a token has no
+// law after a text that has a probability above 0.
 template <StatefulPolicy Policy, class Q, class P>
 [[nodiscard]] std::vector<double> law_of_texts(const Policy& policy,
                                                const typename Policy::state& begin, std::size_t n,
@@ -28,7 +28,8 @@ template <StatefulPolicy Policy, class Q, class P>
   };
   status unread = status::ok;
   status& found = why ? *why : unread;
-  found = specagg::valid(policy) ? status::ok : status::invalid_parameter;
+  found = specagg::valid(policy) && detail::is_state_of(policy, begin) ? status::ok
+                                                                       : status::invalid_parameter;
   std::vector<reached> all{{{}, begin, 1}};
   for (std::size_t i = 0; i < n && found == status::ok; ++i) {
     std::vector<reached> longer;

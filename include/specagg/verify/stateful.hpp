@@ -17,6 +17,7 @@ SPECAGG_BEGIN
 //   advance(state, y)         the state after token y, or
 //   advance(state, rows, y)   the same from the target's row there: rows.sum, at(rows, y).p and
 //                             what else a policy may use of p, but nothing of q
+// It may have is_state(state): whether the state can be one of a text. Others are refused.
 // advance() may not look at anything else: then the state is a function of the text, every text has
 // the product of the laws of its tokens, and drafts change nothing. A rule that looks ahead into
 // the draft (FLy), or counts the tokens of a round, is none: its law changes with the draft's
@@ -39,6 +40,12 @@ SPECAGG_FUNCTION typename Policy::state advanced(const Policy& policy,
                                                  token_id y) {
   if constexpr (advances_by_token<Policy>) return policy.advance(s, y);
   else return policy.advance(s, rows, y);
+}
+
+template <class Policy>
+constexpr bool is_state_of(const Policy& policy, const typename Policy::state& s) {
+  if constexpr (requires { policy.is_state(s); }) return policy.is_state(s);
+  else return true;
 }
 
 // The policy of one position. Where it is bound it writes the state after its drafted token.
@@ -69,7 +76,8 @@ struct advancing {
 //   states   memory, one more than tokens are drafted. states[0] is the state after the text; after
 //            verify() it is the one after the emitted tokens: accepted ones and the last, not what
 //            was rejected. If no token could be emitted it is as before
-// invalid_parameter: too few states; or a bonus that the caller gives, if the state needs its row.
+// invalid_parameter: too few states, or the first can be none; or a bonus that the caller gives, if
+// the state needs its row.
 // Acceptances are those with the states that the draft would have led to. Not for trees
 // (policies_of() is).
 template <class V, class State>
@@ -84,6 +92,7 @@ struct stateful_verifier : V {
     const std::size_t g = drafted.size();
     for (draft_acceptance& o : drafted.acceptances) o = {};
     if (!specagg::valid(policy) || states.size() < g + 1 ||
+        !detail::is_state_of(policy, states[0]) ||
         (drafted.bonus.is_given() && !detail::advances_by_token<Policy>))
       return {.why = status::invalid_parameter};
     const auto policies = policies_of([&](std::size_t j) {
@@ -127,6 +136,7 @@ struct regret_budget {
   };
   constexpr bool valid() const { return budget >= 0 && is_finite(budget) && limit >= 0; }
   constexpr state begin() const { return {}; }
+  constexpr bool is_state(const state& s) const { return s.spent >= 0 && is_finite(s.spent); }
   // Its floor is (1 - alpha) max p.
   SPECAGG_FUNCTION token_v3 at(const state& s) const {
     const double left = s.spent < budget ? budget - s.spent : 0, most = left < limit ? left : limit;
@@ -154,6 +164,7 @@ struct entropy_window {
   };
   constexpr bool valid() const { return is_finite(threshold) && window >= 0 && is_finite(window); }
   constexpr state begin() const { return {}; }
+  constexpr bool is_state(const state& s) const { return s.left > -1 && s.left <= window; }
 
   template <class Rows>
   SPECAGG_FUNCTION static double entropy(const Rows& rows) {
@@ -252,6 +263,15 @@ struct any_stateful {
     return std::visit([](const auto& policy) { return specagg::valid(policy); }, chosen);
   }
   state begin() const { return {}; }
+  bool is_state(const state& s) const {
+    return std::visit(
+        [&]<class Policy>(const Policy& policy) {
+          using own = typename Policy::state;
+          if constexpr (requires { own{s.x}; }) return policy.is_state(own{s.x});
+          else return s.x == 0 || s.x == 1;
+        },
+        chosen);
+  }
   one at(const state& s) const {
     one made;
     const auto set = [&](const auto& policy) { made.chosen = policy; };
