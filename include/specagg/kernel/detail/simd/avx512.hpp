@@ -51,7 +51,8 @@ SPECAGG_LANE __m512 wide(const f16* x) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
 SPECAGG_LANE void narrow(__m512 x, f16* y) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(y),
+                      _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
 }
 SPECAGG_LANE __m512 wide(const bf16* x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(
