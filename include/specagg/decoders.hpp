@@ -6,6 +6,7 @@
 //   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status
 //          --decode: commit, roll back
 #pragma once
+#include <specagg/detail/hide_macros.hpp>
 #include <specagg/specagg.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/text.hpp>
@@ -42,3 +43,4 @@
 #include <specagg/decode/bild.hpp>
 #include <specagg/decode/stop.hpp>
 #include <specagg/decode/measured_calls.hpp>
+#include <specagg/detail/restore_macros.hpp>

@@ -4,6 +4,7 @@
 // allocate and use std::function and std::string. For real networks: net/
 // (docs/two-sites-driver.md).
 #pragma once
+#include <specagg/detail/hide_macros.hpp>
 #include <specagg/decoders.hpp>
 #include <specagg/sites/aggregate.hpp>
 #include <specagg/sites/codec.hpp>
@@ -17,3 +18,4 @@
 #include <specagg/sites/scheduler.hpp>
 #include <specagg/sites/simulation.hpp>
 #include <specagg/sites/split.hpp>
+#include <specagg/detail/restore_macros.hpp>

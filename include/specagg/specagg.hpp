@@ -32,6 +32,7 @@
 // What proposes tokens, calls models and writes whole texts is in decoders.hpp, which includes
 // this.
 #pragma once
+#include <specagg/detail/hide_macros.hpp>
 #include <specagg/config.hpp>
 #include <specagg/compiled_once.hpp>
 #include <specagg/token.hpp>
@@ -69,3 +70,4 @@
 #include <specagg/verify/stateful.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/kernels.hpp>
+#include <specagg/detail/restore_macros.hpp>

@@ -44,16 +44,16 @@ inline decode_time fit_decode_time(std::span<const double> t, std::span<const do
                                    std::span<double> scratch) {
   const std::size_t n = std::min({t.size(), seconds.size(), scratch.size()});
   if (n == 0) return {};
-  constexpr double far = std::numeric_limits<double>::max();
+  constexpr double largest = std::numeric_limits<double>::max();
   const auto median = [&] {  // of the scratch; a value that is not finite counts as far away
     for (double& x : scratch.first(n))
-      if (!(x <= far)) x = far;
+      if (!(x <= largest)) x = largest;
     const auto middle = scratch.begin() + std::ptrdiff_t(n / 2);
     std::nth_element(scratch.begin(), middle, scratch.begin() + std::ptrdiff_t(n));
     return *middle;
   };
   std::copy_n(seconds.begin(), n, scratch.begin());
-  double slope = 0, k_c = median(), reach = far;
+  double slope = 0, k_c = median(), reach = largest;
   std::size_t kept = 0;
   double mean_tt = 0;
   for (int pass = 0; pass < 20; ++pass) {
@@ -84,7 +84,7 @@ inline decode_time fit_decode_time(std::span<const double> t, std::span<const do
     k_c = next_c;
     if (same) break;
     for (std::size_t i = 0; i < n; ++i) scratch[i] = distance(i);
-    reach = std::min(std::max(3 * 1.4826 * median(), 1e-12 * std::fabs(c0)), far);
+    reach = std::min(std::max(3 * 1.4826 * median(), 1e-12 * std::fabs(c0)), largest);
   }
   return {slope * mean_tt, mean_tt, k_c};
 }

@@ -32,14 +32,16 @@ struct power_mean {
       return k == last ? x : weight[k] == 0 ? y : rho > 0 ? max(x, y) : min(x, y);
     });
     const double size = rho < 0 ? -rho : rho;
-    // near: sums mean - 1, as the mean is near 1
-    const bool zero = size < 1e-30, near = size < 0.125;
+    // nearly: sums mean - 1, as the mean is near 1
+    const bool zero = size < 1e-30, nearly = size < 0.125;
     const auto mean = specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
       const auto r = x / main;
-      const auto term = zero ? log_ratio(x, main) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);
+      const auto term = zero     ? log_ratio(x, main)
+                        : nearly ? exp_minus_1(rho * log(r))
+                                 : pow(r, rho);
       return weight[k] == 0 ? sum : fma(weight[k], term, sum);
     });
-    const auto root = zero ? exp(mean) : near ? exp(log_1_plus(mean) / rho) : pow(mean, 1 / rho);
+    const auto root = zero ? exp(mean) : nearly ? exp(log_1_plus(mean) / rho) : pow(mean, 1 / rho);
     return select(main > 0, main * root, 0);
   }
   template <class Rows>

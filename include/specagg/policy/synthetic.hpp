@@ -17,8 +17,8 @@ struct synthetic {
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    const double tv = total_variation(rows), far = tv - (1 - rate);
-    const double w = far > 0 ? (far < tv ? far / tv : 1) : 0;
+    const double tv = total_variation(rows), beyond = tv - (1 - rate);
+    const double w = beyond > 0 ? (beyond < tv ? beyond / tv : 1) : 0;
     return [=](auto at) { return fma(w, at.q, (1 - w) * at.p); };
   }
 };
