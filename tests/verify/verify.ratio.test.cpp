@@ -101,7 +101,8 @@ errors ratios_of(const Policy& policy, Verify verify) {
 
 }  // namespace
 
-TEST_CASE("with log_pi recorded an importance ratio is exact, with log_p it is wrong by TV") {
+TEST_CASE(
+    "with log_pi recorded an importance ratio is exact, with log_p the mean under p is off by TV") {
   std::printf("largest bias of a mean if log_p is recorded, texts of %zu tokens:\n", length);
   for_each_in_catalogue([&](const auto& line) {
     for (const auto& policy : line.values) {
@@ -118,4 +119,24 @@ TEST_CASE("with log_pi recorded an importance ratio is exact, with log_p it is w
                     token.uncovered);
     }
   });
+}
+TEST_CASE("once training has moved the new law away from p, log_p is wrong by more than any TV") {
+  // E new(y) / recorded(y) of f = 1 for token 0: 1 by log_pi
+  const std::vector<double> q{0.8, 0.2}, p{0.2, 0.8}, moved{1, 0};
+  const std::vector rows_of_q{q, q}, rows_of_p{p, p};
+  double with_pi = 0, with_p = 0;
+  exhaustive_chooser chooser;
+  std::vector<double> scratch(verify_scratch(2, 1));
+  do {
+    const std::vector y{draw_draft(dense_row<double>(q), 0, 0, chooser, scratch)};
+    std::vector<emission> out(2);
+    const verdict v = verify_token(draft{.tokens = y}, rows_of_q, rows_of_p, ensemble{1}, chooser,
+                                   std::span(out), std::span(scratch));
+    REQUIRE(v.why == status::ok);
+    const double made = chooser.probability * moved[std::size_t(out[0].token)];
+    with_pi += made / std::exp(out[0].log_pi);
+    with_p += made / std::exp(out[0].log_p);
+  } while (chooser.next());
+  CHECK(with_pi == Approx(1).epsilon(1e-14));
+  CHECK(with_p == Approx(4).epsilon(1e-14));
 }
