@@ -866,7 +866,6 @@ def chat():
     if not SMOLLM2.exists():
         return print("skipped: no chat without SmolLM2 (scripts/get-model)")
     with running("--context", 256, *EXACT, target=SMOLLM2) as s:
-        # a system text, because the CPU backend else has that of the template, and libllama none
         asks = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "What is the capital of France?"}]
         def say(messages=asks, **change):
             how = {"messages": messages, "max_tokens": 8, "temperature": 0}

@@ -131,10 +131,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (token < 0 || static_cast<std::size_t>(token) >= text.size()) std::abort();
       (void)text.decode(tokens);
       const auto ends = cli::end_tokens_of(file);
-      const cli::chat_ml chat(file);
-      auto turns = chat.beginning(std::nullopt);
-      chat.ask(turns, prompt + "<|im_end|>");
-      chat.end_answer(turns);
+      const cli::cpu_tokenizer words(file);
+      const auto chat = words.chat();
+      const std::vector<std::string> texts = {prompt + "<|im_end|>", prompt, prompt};
+      auto turns = chat->tokens({}, texts);
       turns.insert(turns.end(), ends.begin(), ends.end());
       for (token_id token : turns)
         if (token < 0 || static_cast<std::size_t>(token) >= text.size()) std::abort();

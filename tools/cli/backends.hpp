@@ -72,14 +72,18 @@ struct head_session : session {
 // With rows over the target's vocabulary.
 std::unique_ptr<session> over_target(std::unique_ptr<head_session> head);
 
-// The turns of a conversation, as tokens.
+// Conversations, as the tokens that the model's chat template makes of them.
 struct chat {
   virtual ~chat() = default;
-  // Its beginning, until the first answer. system: none means the template's own text.
-  virtual std::vector<specagg::token_id> first(const std::optional<std::string>& system,
-                                               const std::string& text) const = 0;
-  // Appends what ends an answer, the user's next turn, and the beginning of the next answer.
-  virtual void next(std::vector<specagg::token_id>& tokens, const std::string& text) const = 0;
+  // A conversation until its next answer. system: none means the template's own text. texts: the
+  // user's, the answer, the user's, ... Throws specagg::error.
+  virtual std::vector<specagg::token_id> tokens(const std::optional<std::string>& system,
+                                                std::span<const std::string> texts) const = 0;
+  // The same, of texts whose last answer is known by its tokens: `known` is the conversation with
+  // it. These stay, where the template writes that answer as it was written.
+  virtual std::vector<specagg::token_id> next(std::vector<specagg::token_id> known,
+                                              const std::optional<std::string>& system,
+                                              std::span<const std::string> texts) const = 0;
 };
 
 // A tokenizer of any backend; cpu::tokenizer says what its members do.
@@ -95,7 +99,8 @@ struct tokenizer {
   virtual std::vector<specagg::token_text> texts() const = 0;
   virtual std::vector<specagg::token_id> end_tokens() const = 0;  // those that end a text
   virtual std::vector<specagg::token_id> unused() const = 0;      // unused_tokens()
-  // throws specagg::error if the file has no template
+  // Throws specagg::error if the file has no template, or one that is not known. The tokenizer must
+  // outlive it.
   virtual std::unique_ptr<const cli::chat> chat() const = 0;
 };
 template <class Tokenizer>

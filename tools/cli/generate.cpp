@@ -44,18 +44,24 @@ void converse(job& j) {
   const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
   std::optional<std::string> first = o.prompt;
   if (!o.prompt_file.empty()) first = read_text(o.prompt_file);
-  (void)turns->first(o.system, "");  // a system text that cannot be tokens ends it all
+  std::vector<std::string> texts = {""};
+  (void)turns->tokens(o.system, texts);  // a system text that cannot be tokens ends it all
+  texts.clear();
   for (std::size_t turn = 1, lines = 0;; ++turn) {
     const bool given = turn == 1 && first;
     std::string asked = given ? *first : "";
     if (!read_turn(asked, lines, at_terminal)) return;
     try {
-      std::vector<token_id> prompt = j.prompt;
-      if (prompt.empty()) prompt = turns->first(o.system, asked);
-      else turns->next(prompt, asked);
+      texts.push_back(asked);
+      auto prompt = j.prompt.empty() ? turns->tokens(o.system, texts)
+                                     : turns->next(j.prompt, o.system, texts);
+      const auto changed =
+          std::mismatch(j.prompt.begin(), j.prompt.end(), prompt.begin(), prompt.end()).first;
+      j.known = std::min(j.known, std::size_t(changed - j.prompt.begin()));
       j.prompt = std::move(prompt);
       // the text cannot be tokens: the turn ends, the conversation does not
     } catch (const error& e) {
+      texts.pop_back();
       if (given) throw;  // it came from the command line
       print_refused(j, e, turn, asked);
       continue;
@@ -63,8 +69,12 @@ void converse(job& j) {
     make_room(j, "conversation", fmt::format("turn {}", turn));
     const decoded answer = run_and_print(j, turn == 1);
     print_turn(j, answer, turn, asked);
+    texts.emplace_back();
     for (const emission& e : answer.emissions)
-      if (!end_tokens(j.ends).contains(e.token)) j.prompt.push_back(e.token);
+      if (!end_tokens(j.ends).contains(e.token)) {
+        j.prompt.push_back(e.token);
+        texts.back() += j.tokens().piece(e.token);
+      }
     j.known = j.prompt.size();
   }
 }
@@ -79,7 +89,7 @@ std::string take_prompt(job& j) {
       !o.prompt_file.empty()
           ? read_text(o.prompt_file)
           : o.prompt.value_or("ROMEO:\nO, she doth teach the torches to burn bright!\n");
-  j.prompt = turns ? turns->first(o.system, prompt) : j.tokens().encode(prompt);
+  j.prompt = turns ? turns->tokens(o.system, {&prompt, 1}) : j.tokens().encode(prompt);
   if (j.prompt.empty()) {
     if (j.tokens().bos() == no_token)
       throw error("prompt", "", "is empty, and the model has no token that begins a text");

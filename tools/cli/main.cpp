@@ -95,9 +95,10 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       "--longest-run", o.longest_run,
       "Tokens the draft model writes in a row before the target is called: sequential, bild [10]");
   cli::add_prompt(g, o.prompt, o.prompt_file);
-  g->add_flag("--chat", o.chat,
-              "A conversation, for ChatML models: --prompt is its first turn, lines of standard "
-              "input the rest");
+  g->add_flag(
+      "--chat", o.chat,
+      "A conversation, by the model's chat template: --prompt is its first turn, lines of standard "
+      "input the rest");
   g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
       ->type_name("TEXT");
   cli::value(g, "--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn",

@@ -114,6 +114,7 @@ struct request_limits {
   std::size_t draft_context;   // tokens of a request whose policy reads the draft
   bool draft_model, head;      // there is one
   std::size_t choices;         // of a call
+  std::string no_chat = {};    // why there is no chat
 };
 
 inline api_error no_model(const std::string& name, const std::string& has) {
@@ -142,9 +143,7 @@ inline std::string content(members& message) {
 }
 
 // One user's turn after the other, with the model's answers between them.
-inline std::vector<specagg::token_id> conversation(const json& messages,
-                                                   const cli::tokenizer& tokens,
-                                                   const cli::chat& turns) {
+inline std::vector<specagg::token_id> conversation(const json& messages, const cli::chat& turns) {
   const auto wrong = [](const std::string& why) {
     throw api_error{400, "\"messages\" " + why, "messages"};
   };
@@ -164,13 +163,7 @@ inline std::vector<specagg::token_id> conversation(const json& messages,
     else texts.push_back(text);
   }
   if (texts.size() % 2 == 0) wrong("must end with one of role user");
-  auto all = turns.first(system, texts[0]);
-  for (std::size_t i = 1; i < texts.size(); i += 2) {
-    const auto said = tokens.encode_inside(texts[i]);
-    all.insert(all.end(), said.begin(), said.end());
-    turns.next(all, texts[i + 1]);
-  }
-  return all;
+  return turns.tokens(system, texts);
 }
 
 // What OpenAI's API has and this server has not, where it asks for nothing.
@@ -380,7 +373,7 @@ inline std::uint64_t random_seed() {
 }
 
 // The requests of a call: for each prompt as many as "n" says. turns: null if the model has no chat
-// template. Throws api_error.
+// template that is known. Throws api_error.
 inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& body, bool chat,
                                                             const request_limits& most,
                                                             const cli::tokenizer& tokens,
@@ -393,9 +386,8 @@ inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& b
     throw no_model(name, most.model);
   std::vector<std::vector<specagg::token_id>> texts;
   try {
-    if (chat && !turns)
-      throw api_error{400, "this model has no chat template; use /v1/completions", "messages"};
-    if (chat) texts.push_back(conversation(m.take("messages"), tokens, *turns));
+    if (chat && !turns) throw api_error{400, most.no_chat + "; use /v1/completions", "messages"};
+    if (chat) texts.push_back(conversation(m.take("messages"), *turns));
     else texts = prompts(m.take("prompt"), most.choices, tokens);
   } catch (const specagg::error& e) {
     throw api_error{400, e.what(), chat ? "messages" : "prompt"};

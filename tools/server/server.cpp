@@ -213,7 +213,8 @@ struct served {
              .choices = o.requests + o.waiting} {
     try {
       turns = by.models().tokens().chat();
-    } catch (const error&) {  // no chat template
+    } catch (const error& e) {  // no chat template that is known
+      most.no_chat = e.what();
     }
   }
 };

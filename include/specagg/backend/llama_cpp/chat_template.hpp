@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the form that a model's chat template asks for, as libllama applies it.
+// Conversations in the form that libllama makes of a model's chat template. libllama runs no
+// template: it recognises a kind by parts of the text, and writes that kind. A template that begins
+// the answer (<think>), has a system text of its own, trims texts or renames roles may ask for
+// another prompt, which nothing here notices. The command line and the server do not use it: they
+// know templates by their whole text (docs/command-line.md).
 #pragma once
 #include <llama.h>
 
