@@ -252,6 +252,7 @@ def streams():
             assert [c["finish_reason"] for c in choices] == [None] * (len(choices) - 1) + [
                 whole["choices"][0]["finish_reason"]]
             assert "stop" not in what or not any(t in whole["choices"][0]["text"] for t in what["stop"])
+            assert all("usage" in p and p["usage"] is None for p in parts[:-1])
         s.until("requests_active", 0)
         assert s.metric("requests_cancelled_total") == 0
     print("streamed texts are the same")
@@ -873,13 +874,13 @@ def chat():
             return status, json.loads(text)
         said = say()[1]["choices"][0]["message"]
         assert "Paris" in said["content"]
-        parts = [{"type": "text", "text": "What is the "}, {"type": "text", "text": "capital of France?"}]
+        parts = [{"type": "text", "text": "What is the "}, {"type": "text", "text": "capital of France?", "prompt_cache_breakpoint": {"mode": "explicit"}}]
         for same in ([asks[0], {"role": "user", "content": parts}], [asks[0], {**asks[1], "name": None}],
                      [{**asks[0], "name": "me"}, {**asks[1], "name": "you"}]):
             assert say(same)[1]["choices"][0]["message"] == said
         for nothing in ({"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"},
                         {"tools": [], "tool_choice": "none", "parallel_tool_calls": True}, {"tools": None},
-                        {"functions": [], "function_call": "none"}, {"modalities": ["text"]}, {"logprobs": False},
+                        {"functions": [], "function_call": "none"}, {"modalities": ["text"]}, {"reasoning_effort": "none", "verbosity": "medium"}, {"safety_identifier": "me", "prompt_cache_key": "k"}, {"logprobs": False},
                         {"max_completion_tokens": 8}, {"max_completion_tokens": 100}, {"max_tokens": None}):
             if "max_tokens" in nothing: nothing["max_completion_tokens"] = 8
             status, all = say(**nothing)
@@ -900,6 +901,10 @@ def chat():
             assert [t["logprob"] for t in other["top_logprobs"]] == sorted((t["logprob"] for t in other["top_logprobs"]), reverse=True)
         assert len(top) == 8 or said["content"] and any(t["logprob"] < 0 for t in bare)
         for wrong, word in NOT_CHAT:
+        # what the text does not depend on
+        hints = {"user": "me", "safety_identifier": "me", "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "implicit"},
+                 "prediction": {"type": "content", "content": "And"}, "metadata": {"a": "b"}}
+        assert s.complete(**how, prompt=PROMPTS[0], **hints)["choices"] == alone[0]["choices"]
             status, all = say(**wrong)
             error = all["error"]
             assert status == 400 and word in error["message"], f"{wrong}: {status} {all}"
@@ -919,6 +924,7 @@ def keys():
                           (["--target", TARGET, "--requests", "0"], "--requests"),
                           (["--target", TARGET, "--draft", ROOT / "README.md"], "README.md")]:
         r = subprocess.run([server, "--port", "0", *map(str, options)], capture_output=True, text=True, timeout=60)
+    ({"reasoning_effort": "high"}, "reasoning_effort"), ({"verbosity": "low"}, "verbosity"), ({"web_search_options": {}}, "web_search_options"),
         assert r.returncode == 2 and word in r.stderr and r.stderr.count("\n") == 1, r.stderr
     with running("--context", 64, environment={"SPECAGG_API_KEY": "secret"}) as s:
         right = {**JSON, "Authorization": "Bearer secret"}

@@ -63,6 +63,7 @@ class writer {
   std::string whole(const std::vector<news>& of, const answers& all) {
     all_["choices"] = json::array();
     for (std::size_t i = 0; i < all.size(); ++i)
+    if (a.asked().usage) all_["usage"] = nullptr;  // until the last part
       all_["choices"].push_back(choice(of[i], all[i], i));
     add_usage(all);
     return text();

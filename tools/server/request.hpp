@@ -137,6 +137,7 @@ inline std::string content(members& message) {
     members p(part);
     if (p.string("type", "") != "text" || !part.contains("text")) wrong();
     text += p.string("text", "");
+    (void)p.take("prompt_cache_breakpoint");
     p.none_left();
   }
   return text;
@@ -169,6 +170,8 @@ inline std::vector<specagg::token_id> conversation(const json& messages, const c
 // What OpenAI's API has and this server has not, where it asks for nothing.
 inline void ask_for_nothing(members& m, bool chat) {
   m.neutral("service_tier", {"auto", "default"}, "there is one tier");
+  m.neutral("reasoning_effort", {"none"}, "the model answers at once");
+  m.neutral("verbosity", {"medium"}, "a text is as long as the model makes it");
   if (chat) {
     m.neutral("store", {false}, "no answer is stored");
     m.neutral("response_format", {json{{"type", "text"}}}, "the model answers with text");
@@ -183,8 +186,10 @@ inline void ask_for_nothing(members& m, bool chat) {
     m.neutral("echo", {false}, "an answer is what follows the prompt");
     m.neutral("suffix", {""}, "the model writes from left to right");
   }
-  (void)m.take("user");
-  (void)m.take("metadata");
+  // Who asks, what may be kept, and what the answer may be like: no text depends on it.
+  for (const char* hint : {"user", "safety_identifier", "metadata", "prompt_cache_key",
+                           "prompt_cache_options", "prompt_cache_retention", "prediction"})
+    (void)m.take(hint);
 }
 
 // Log-probabilities: of so many tokens beside the answer's; none: not even of those.
