@@ -26,12 +26,17 @@ SMOLLM2, HEAD = pathlib.Path(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf"), models /
 EXACT = () if cpu else ("--exact-batches", 1)  # texts that do not depend on other requests
 
 
+def set_limits(limits):
+    for kind, most in limits.items(): resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+
+
 class running:
-    def __init__(self, *options, target=None, environment=None, threads=1):
+    def __init__(self, *options, target=None, environment=None, threads=1, limits={}):
         named = ["--target", target] if target else ["--target", TARGET, "--draft", DRAFT]
         self.process = subprocess.Popen(
             [server, "--backend", backend, *named, "--port", "0", "--threads", str(threads), *map(str, options)],
-            stdout=subprocess.PIPE, text=True, env={**UNDER_ASAN, **os.environ, **(environment or {})})
+            stdout=subprocess.PIPE, text=True, env={**UNDER_ASAN, **os.environ, **(environment or {})},
+            preexec_fn=(lambda: set_limits(limits)) if limits else None)
         line = self.process.stdout.readline()
         self.port = int(re.search(r":(\d+)$", line)[1])
 
@@ -60,7 +65,7 @@ class running:
         """A connection that has sent a request."""
         s = socket.create_connection(("127.0.0.1", self.port), timeout=300)
         text = json.dumps(body).encode()
-        s.sendall(f"POST {path} HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+        s.sendall(f"POST {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
                   f"{len(text)}\r\n\r\n".encode() + text)
         return s
 
@@ -247,12 +252,13 @@ def streams():
             assert events[-1] == "[DONE]"
             parts = [json.loads(e) for e in events[:-1]]
             assert parts[-1]["choices"] == [] and parts[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+            assert all("usage" in p and p["usage"] is None for p in parts[:-1])
             choices = [p["choices"][0] for p in parts[:-1]]
             assert "".join(c["text"] for c in choices) == whole["choices"][0]["text"]
             assert [c["finish_reason"] for c in choices] == [None] * (len(choices) - 1) + [
                 whole["choices"][0]["finish_reason"]]
             assert "stop" not in what or not any(t in whole["choices"][0]["text"] for t in what["stop"])
-            assert all("usage" in p and p["usage"] is None for p in parts[:-1])
+        assert '"usage"' not in s.call("POST", "/v1/completions", {**asked(2), "stream": True})[1]
         s.until("requests_active", 0)
         assert s.metric("requests_cancelled_total") == 0
     print("streamed texts are the same")
@@ -266,7 +272,7 @@ def cancels_at_random():
             time.sleep(rng.random() * 3)
             body = json.dumps({**asked(i), "max_tokens": 3900, "stream": i % 2 == 0}).encode()
             with socket.create_connection(("127.0.0.1", s.port)) as c:
-                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 c.settimeout(0.01 + rng.random() * 2)
                 try:
@@ -301,7 +307,8 @@ def full():
     print("a full server answers 503")
 
 
-POST = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def hostile_bytes(s):
@@ -310,9 +317,9 @@ def hostile_bytes(s):
                  POST + b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000,
                  POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n" + b"ffff\r\n",
                  POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-                 b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
-                 b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"1-2," * 2000 + b"\r\n\r\n",
-                 b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"9" * 4000 + b"-\r\n\r\n"):
+                 b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+                 b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"1-2," * 2000 + b"\r\n\r\n",
+                 b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"9" * 4000 + b"-\r\n\r\n"):
         answer = s.raw(sent)
         assert not answer.startswith("HTTP/1.1 2") or b"metrics" in sent, f"{sent[:60]}: {answer[:200]}"
 
@@ -428,7 +435,7 @@ def bodies():
         grown = s.memory("VmHWM") - before
         assert grown < 16, f"compressed bodies take {grown:.0f} MB"
         # What is too long, or has no length, is refused before the rest of it comes.
-        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        head = POST
         for sent, status in [(b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000, 413), (b"\r\n", 411),
                              (b"Content-Length: 10000000000\r\n\r\n{", 413),
                              (b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n" + b"x" * 500000, 413)]:
@@ -459,7 +466,7 @@ def forms_of_http():
             assert status == 200 and json.loads(text)["choices"] == due, f"{kind}: {status} {text}"
         for kind in ("application/jsonl", "text/json", "", "json"):
             assert s.call("POST", "/v1/completions", good, {"Content-Type": kind})[0] == 415, kind
-        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        head = POST
         chunks = b"%x\r\n%s\r\n%X;name=value\r\n%s\r\n" % (10, body[:10], len(body) - 10, body[10:])
         for coding in (b"chunked", b"Chunked", b"CHUNKED"):
             for trailers in (b"", b"X-Sum: 1\r\n", b"A: b\r\nContent-Length: 3\r\n"):
@@ -479,6 +486,26 @@ def forms_of_http():
         for coding in (b"gzip", b"chunked, gzip", b"chunkedx", b"chunked\r\nTransfer-Encoding: gzip"):
             answer = s.raw(head + b"Transfer-Encoding: " + coding + b"\r\n\r\n" + chunks + b"0\r\n\r\n")
             assert answer.startswith("HTTP/1.1 400 "), f"{coding}: {answer[:300]}"
+        # RFC 9112: framing that another reader may read in another way
+        chunked, size = head + b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n" % n
+        assert s.raw(chunked + size + body + b"\r\n0\r\n\r\n", close=False).startswith("HTTP/1.1 200 ")
+        for wrong in (b"0x" + size + body + b"\r\n", b" " + size + body + b"\r\n", b"+" + size + body + b"\r\n", b"\r\n" + size + body + b"\r\n",
+                      b"%x \r\n" % n + body + b"\r\n", b"%x\n" % n + body + b"\r\n", b"%x;a\n" % n + body + b"\r\n", b";a\r\n",
+                      size + body, size + body + b" \r\n", size + body + b"\n", size + body + b"x\r\n", b"%x\r\n" % (n - 1) + body + b"\r\n"):
+            answer = s.raw(chunked + wrong + b"0\r\n\r\n")
+            assert answer.startswith("HTTP/1.1 400 ") and '"error"' in answer, f"{wrong}: {answer[:300]}"
+        first, length = b"POST /v1/completions HTTP/1.%d\r\n", b"Content-Type: application/json\r\nContent-Length: %d\r\n" % n
+        for begin, fields, status in [
+                (first % 1, length, 400), (first % 0, length, 200), (first % 1, b"Host: localhost\r\n" + length, 200),
+                (first % 1, b"Host: localhost\r\nHost: localhost\r\n" + length, 400), (first % 0, b"Host: a\r\nHost: b\r\n" + length, 400),
+                (first % 1, b"Host: localhost\r\nX: a\r\n b\r\n" + length, 400), (first % 1, b"Host: localhost\r\nX: a\r\n\tb: c\r\n" + length, 400),
+                (first % 1, b" Host: localhost\r\nHost: localhost\r\n" + length, 400)]:
+            answer = s.raw(begin + fields + b"\r\n" + body, close=False)
+            assert answer.startswith(f"HTTP/1.1 {status} "), f"{begin + fields}: {answer[:300]}"
+        for fields in (b"Content-Length: %d\r\n" % n, b"Content-Length: 0\r\n"):
+            answer = s.raw(head + fields + chunked[len(head):] + size + body + b"\r\n0\r\n\r\n")
+            assert answer.startswith("HTTP/1.1 400 ") and "Transfer-Encoding" in answer.split("\r\n\r\n")[1], f"{fields}: {answer[:300]}"
+        assert s.raw(head.replace(b"/1.1", b"/1.0") + chunked[len(head):] + size + body + b"\r\n0\r\n\r\n").startswith("HTTP/1.1 400 ")
     print("what HTTP allows is taken, and what it does not allow is refused")
 
 
@@ -568,6 +595,44 @@ def unused():
     print(f"tokens of the type unused are never drawn (as normal ones {sum(drawn)} of {len(drawn)})")
 
 
+def few_threads():
+    """The system gives fewer threads than there may be connections, or none. Here it is because each wants 256 MB of
+    addresses for its stack."""
+    if not cpu or "asan" in server: return print("skipped: libllama has threads of its own, and AddressSanitizer terabytes")
+    if resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY: return print("skipped: the hard limit of stacks is low (ulimit -Hs)")
+    address_space, stack = 6 << 30, 256 << 20
+    with running("--context", 64, limits={resource.RLIMIT_AS: address_space, resource.RLIMIT_STACK: stack}) as s:
+        good = {"prompt": "And", "max_tokens": 4}
+        s.complete(**good)
+        idle = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(40)]  # the first ones have all threads
+        try:
+            status, text = s.call("GET", "/health")
+            assert status == 503 and "too many connections" in text, f"{status} {text}"
+            idle[0].sendall(GET)
+            assert whole_of(idle.pop(0)).startswith(b"HTTP/1.1 200 ")
+        finally:
+            for c in idle: c.close()
+        end = time.time() + 10
+        while s.call("GET", "/health")[0] != 200: assert time.time() < end, "the threads are not free again"
+        def ask():
+            try:
+                return s.call("POST", "/v1/completions", good)[0]
+            except OSError:  # refused before the body was sent
+                return 503
+        got = at_once([ask] * 40)
+        assert 200 in got and set(got) <= {200, 503}, got
+        s.complete(**good)  # the stacks did not take the memory that it needs
+    r = subprocess.run([server, "--backend", backend, "--target", TARGET, "--port", "0", "--threads", "1"], capture_output=True, text=True, timeout=60,
+                       preexec_fn=lambda: set_limits({resource.RLIMIT_AS: address_space, resource.RLIMIT_STACK: 2 * address_space}))
+    assert r.returncode == 2 and not r.stdout and "threads: " in r.stderr and r.stderr.count("\n") == 1, r
+    with running("--context", 64) as s:
+        before = len(os.listdir(f"/proc/{s.process.pid}/task"))
+        at_once([lambda: s.call("GET", "/health")] * 8)
+        now = len(os.listdir(f"/proc/{s.process.pid}/task"))
+        assert before < 16 and now <= before + 8, f"{before} threads before a request, {now} after 8"
+    print("a server with few threads answers as many connections as it can")
+
+
 def ports():
     with running("--context", 64) as s:
         options = [server, "--backend", backend, "--target", TARGET, "--context", "64", "--port", str(s.port)]
@@ -597,18 +662,22 @@ def command_line():
     print("numbers of the command line, and a start through ld.so")
 
 
+def answered_at_once(s, count, connected=lambda: None):
+    """So many connections, which are all open at the end."""
+    burst = [socket.create_connection(("127.0.0.1", s.port), timeout=20) for _ in range(count)]
+    connected()
+    for c in burst: c.sendall(GET)
+    for c in burst: assert c.recv(100).startswith(b"HTTP/1.1 200 ")
+    for c in burst: c.close()
+
+
 def bursts():
     with running("--context", 64) as s:
         s.process.send_signal(signal.SIGSTOP)  # connections come, and none is accepted
         try:
-            burst = [socket.create_connection(("127.0.0.1", s.port), timeout=2) for _ in range(40)]
+            answered_at_once(s, 40, lambda: s.process.send_signal(signal.SIGCONT))
         finally:
             s.process.send_signal(signal.SIGCONT)
-        for c in burst: c.sendall(b"GET /health HTTP/1.1\r\n\r\n")
-        for c in burst:
-            c.settimeout(20)
-            assert c.recv(100).startswith(b"HTTP/1.1 200 ")
-            c.close()
     print("40 connections at once are answered")
 
 
@@ -697,7 +766,7 @@ def whole_of(c):
 
 def stops():
     """SIGTERM while streams are written, one request waits, and connections say nothing."""
-    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    head = POST + b"Content-Length: 100\r\n\r\n{"
     for drain in (600, 0):
         with with_long_texts("--requests", 2, "--queue", 1, *ROOM, "--drain", drain, *EXACT) as s:
             what = {**LONG, "max_tokens": SOME if drain else 20000, "stream": True}
@@ -833,6 +902,10 @@ def forms():
         free = {k: v for k, v in how.items() if k != "seed"}
         several = s.complete(**free, prompt=["And"] * 8, temperature=1)["choices"]
         assert len({c["text"] for c in several}) > 1, "one seed for all prompts"
+        # what the text does not depend on
+        hints = {"user": "me", "safety_identifier": "me", "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "implicit"},
+                 "prediction": {"type": "content", "content": "And"}, "metadata": {"a": "b"}}
+        assert s.complete(**how, prompt=PROMPTS[0], **hints)["choices"] == alone[0]["choices"]
         nothing = {"n": 1, "best_of": 1, "logprobs": None, "logit_bias": {}, "presence_penalty": 0, "echo": False, "suffix": None, "user": "me", "service_tier": "auto", "x": None}
         assert s.complete(**how, prompt=PROMPTS[0], **nothing)["choices"] == alone[0]["choices"]
         status, text = s.call("GET", "/v1/models/target")
@@ -852,6 +925,7 @@ NOT_CHAT = [
     ({"max_completion_tokens": [], "max_tokens": 4}, '"max_completion_tokens"'),
     ({"max_completion_tokens": 250, "max_tokens": None}, "256 in all"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"reasoning_effort": "high"}, "reasoning_effort"), ({"verbosity": "low"}, "verbosity"), ({"web_search_options": {}}, "web_search_options"),
     ({"tools": [{"type": "function"}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"),
     ({"prompt": "x"}, "prompt"), ({"echo": False}, "echo"),
     ({"messages": [{"role": "user"}]}, '"content" must be'),
@@ -901,10 +975,6 @@ def chat():
             assert [t["logprob"] for t in other["top_logprobs"]] == sorted((t["logprob"] for t in other["top_logprobs"]), reverse=True)
         assert len(top) == 8 or said["content"] and any(t["logprob"] < 0 for t in bare)
         for wrong, word in NOT_CHAT:
-        # what the text does not depend on
-        hints = {"user": "me", "safety_identifier": "me", "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "implicit"},
-                 "prediction": {"type": "content", "content": "And"}, "metadata": {"a": "b"}}
-        assert s.complete(**how, prompt=PROMPTS[0], **hints)["choices"] == alone[0]["choices"]
             status, all = say(**wrong)
             error = all["error"]
             assert status == 400 and word in error["message"], f"{wrong}: {status} {all}"
@@ -924,7 +994,6 @@ def keys():
                           (["--target", TARGET, "--requests", "0"], "--requests"),
                           (["--target", TARGET, "--draft", ROOT / "README.md"], "README.md")]:
         r = subprocess.run([server, "--port", "0", *map(str, options)], capture_output=True, text=True, timeout=60)
-    ({"reasoning_effort": "high"}, "reasoning_effort"), ({"verbosity": "low"}, "verbosity"), ({"web_search_options": {}}, "web_search_options"),
         assert r.returncode == 2 and word in r.stderr and r.stderr.count("\n") == 1, r.stderr
     with running("--context", 64, environment={"SPECAGG_API_KEY": "secret"}) as s:
         right = {**JSON, "Authorization": "Bearer secret"}
@@ -1081,8 +1150,24 @@ def page():
                                   ("null", f"127.0.0.1:{s.port}", 403), (f"http://127.0.0.1:1", f"127.0.0.1:{s.port}", 403)]:
             status, _ = s.call("POST", "/v1/completions", good, {**JSON, "Origin": origin, "Host": host})
             assert status == due, f"{origin} at {host}: {status}"
+        # A page whose name was bound to this address asks without an Origin for what it may read.
+        ours = (f"localhost:{s.port}", "localhost", "LOCALHOST:1", "127.0.0.1:80", "127.1.2.3", "[::1]", f"[::1]:{s.port}")
+        for host in (*ours, f"example.com:{s.port}", "example.com", "127.0.0.1.example.com", "localhost:80@example.com", "localhost:", "localhost.example.com",
+                     "[::1].example.com", "[::1", "::1", "128.0.0.1", "127.1"):
+            due = 200 if host in (*ours, "localhost:") else 403
+            for path in ("/", "/v1/models", "/v1/models/target", "/metrics"):
+                assert s.call("GET", path, headers={"Host": host})[0] == due, f"{host}: {path}"
+            assert s.call("POST", "/v1/completions", good, {**JSON, "Host": host})[0] == due, host
+            assert s.call("GET", "/health", headers={"Host": host})[0] == 200  # of a load balancer
+        assert s.call("GET", "/", headers={"Host": "localhost:80@example.com", "Origin": "http://localhost:80@example.com"})[0] == 403
+        policy = s.raw(GET.replace(b"/health", b"/")).split("Content-Security-Policy: ")[1].split("\r\n")[0]
+        assert {"frame-ancestors 'none'", "form-action 'none'", "base-uri 'none'", "default-src 'none'"} <= set(policy.split("; ")), policy
     with running("--context", 64, environment={"SPECAGG_API_KEY": "secret"}) as s:
-        assert s.call("GET", "/", headers={})[0] == 200 and s.call("POST", "/v1/completions", good)[0] == 401
+        status, text = s.call("GET", "/", headers={"Host": "example.com"})
+        assert status == 200 and "key" in text and "target" not in text and "lookup" not in text, text
+        assert s.call("GET", "/", headers={"Authorization": "Bearer wrong"})[0] == 401
+        assert '"model":"target"' in s.call("GET", "/", headers={"Authorization": "Bearer secret"})[1]
+        assert s.call("POST", "/v1/completions", good)[0] == 401
     print("the page under /, which alone may ask without a key")
 
 
@@ -1117,6 +1202,7 @@ def little_memory():
         small = [asked(i) for i in range(16)]
         large = {"prompt": "And", "max_tokens": 59000, "draft": "counts", "stop": ["\n", "~", "!"], "seed": 1, "origins": True}
         due = [s.complete(**what)["choices"][0] for what in (*small, large)]
+        answered_at_once(s, 64)  # the stacks of their threads are memory, too
         before, data = s.memory(), s.memory("VmData")
         def leave(more):  # MB
             resource.prlimit(s.process.pid, resource.RLIMIT_DATA, (more if more < 0 else int(data + more) << 20, -1))
@@ -1144,6 +1230,23 @@ def little_memory():
         assert s.metric("tokens_total") - written < 4000, "a text goes on where no memory is left"
         assert all(same(s.complete(**what)["choices"][0], d) for what, d in zip((*small, large), due))
         assert s.memory() - before < 24, f"memory grew by {s.memory() - before:.1f} MB"
+        # a stream whose client reads nothing until its text is there and no memory is left
+        with socket.socket() as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # the server's buffer is small, too
+            c.connect(("127.0.0.1", s.port))
+            body = json.dumps({"prompt": "And", "max_tokens": 300, "n": 8, "logprobs": 5, "stream": True, "draft": "none", "seed": 1}).encode()
+            c.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            s.until("requests_active", 8)
+            s.until("requests_active", 0)  # in less time than a client may take to read a piece
+            time.sleep(0.2)
+            data = s.memory("VmData")
+            leave(0)
+            got = whole_of(c).decode()
+        leave(-1)
+        assert got.startswith("HTTP/1.1 200 ") and got.endswith("data: [DONE]\n\n\r\n0\r\n\r\n"), got[-300:]
+        assert '"no memory"' in got.rsplit("data: {", 1)[1], got[-300:]
+        assert same(s.complete(**small[0])["choices"][0], due[0])
     print("requests that want more memory than there is are refused, and disturb nobody")
 
 
@@ -1199,7 +1302,7 @@ def thousand_connections():
 
 QUICK = ["command_line", "keys", "page", "forms", "choices", "counts", "logprobs", "streams", "texts_at_once", "calls_are_shared", "prefixes",
          "full", "small_draft", "unused", "forms_of_http", "stops"]
-REST = ["chat", "bursts", "bodies", "ports", "clients_that_leave", "hostile", "arrivals", "memory", "little_memory", "heads", "ten_thousand_stops",
+REST = ["chat", "bursts", "bodies", "few_threads", "ports", "clients_that_leave", "hostile", "arrivals", "memory", "little_memory", "heads", "ten_thousand_stops",
         "thousand_connections", "cancels_at_random", "openai_client"]
 sets = {"quick": QUICK, "rest": REST}
 wanted = sys.argv[3:] or ["quick", "rest"] + ([] if cpu else ["threads", "on_other_machines"])

@@ -42,6 +42,12 @@ class answer {
 
 using answers = std::deque<answer>;  // one for each choice
 
+// Bytes that are enough to write this.
+inline std::size_t memory_of_json(const news& n, const request& asked) {
+  return (std::size_t(1) << 20) + 8 * n.text.size() +
+         n.tokens.size() * 1024 * (1 + asked.logprobs.value_or(0));
+}
+
 // The JSON of answers, or of a part of them.
 class writer {
  public:
@@ -57,13 +63,13 @@ class writer {
     all_["model"] = model;
   }
   std::string part(const news& n, const answer& a, std::size_t index) {
+    if (a.asked().usage) all_["usage"] = nullptr;  // until the last part
     all_["choices"] = json::array({choice(n, a, index)});
     return text();
   }
   std::string whole(const std::vector<news>& of, const answers& all) {
     all_["choices"] = json::array();
     for (std::size_t i = 0; i < all.size(); ++i)
-    if (a.asked().usage) all_["usage"] = nullptr;  // until the last part
       all_["choices"].push_back(choice(of[i], all[i], i));
     add_usage(all);
     return text();

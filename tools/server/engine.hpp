@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "decoder.hpp"
+#include "resources.hpp"
 
 // Counters of everything since the start, for /metrics.
 struct counters {
@@ -46,7 +47,7 @@ class engine {
 #ifdef __GLIBC__
     mallopt(M_ARENA_MAX, 4);  // else each thread keeps what it has freed
 #endif
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
   }
   ~engine() {
     stop();
@@ -167,7 +168,7 @@ class engine {
     active.reserve(places_.size());
     while (wait_for_work(active)) {
       // Texts take memory as they grow. Where little is left, the youngest gives way.
-      if (!is_left()) {
+      if (!has_memory(least_left)) {
         const std::lock_guard hold(lock_);
         end(*std::max_element(places_.begin(), places_.end(),
                               [](const auto& a, const auto& b) {
@@ -221,7 +222,7 @@ class engine {
       if (r->stop) r->stops = r->stop->find();
       places_[i] = decoder_->begin(r, i);
       used_ += decoder_->bytes(*r);
-      if (!is_left()) end(places_[i], ended::failed, no_memory, 503);
+      if (!has_memory(least_left)) end(places_[i], ended::failed, no_memory, 503);
     } catch (const std::bad_alloc&) {
       settle(*r, ended::failed, no_memory, 503);
     } catch (const std::exception& e) {
@@ -264,14 +265,6 @@ class engine {
   void ring(request& r) {
     ++r.told->rung;
     r.told->rings.notify_all();
-  }
-  // What parses and writes JSON needs memory, too: some must be left, and is not held, for other
-  // threads use it.
-  static bool is_left() {
-    constexpr std::size_t least_left = 64 << 20;
-    void* const some = ::operator new(least_left, std::nothrow);
-    ::operator delete(some);
-    return some;
   }
   void settle(request& r, ended how, const std::string& why, int status = 500) {
     r.ended = how;

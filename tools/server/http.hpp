@@ -9,60 +9,82 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <exception>
-#include <new>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
+
+#include "resources.hpp"
 
 struct http_limits {
   std::size_t body = 1 << 20, head = 1 << 14;           // bytes of a request
-  std::size_t connections = 64;                         // a thread each; more are answered 503
+  std::size_t connections = 64;                         // at once; more are answered 503
   std::chrono::milliseconds read{10000}, write{10000};  // a whole request; one piece of an answer
 };
 
-// Follows the bytes of a body in chunks. cpp-httplib refuses trailers, which may stand after the
-// last chunk and say nothing that is needed here, so it does not get them.
+// Follows the bytes of a body in chunks (RFC 9112, 7.1). cpp-httplib reads "0x34" as a size, and
+// ends a body without an error where a chunk is longer than its size: so that is found here. And it
+// refuses trailers, which may stand after the last chunk and say nothing that is needed here, so it
+// does not get them.
 class chunk_reader {
  public:
-  // Whether this byte, the next one, is of a trailer.
-  bool in_trailer(char c) {
-    const bool line_begins = std::exchange(line_begins_, c == '\n');
+  enum class kind { body, trailer, wrong };
+  kind next(char c) {
+    const char before = std::exchange(before_, c);
     switch (at_) {
       case part::size:
-        if (c == ';') at_ = part::extension;
-        else if (c != '\r' && c != '\n') size_ = 16 * std::min(size_, most) + digit(c);
-        [[fallthrough]];
-      case part::extension:
+        if (const int d = digit(c); d >= 0) {
+          size_ = 16 * std::min(size_, most) + std::size_t(d);
+          sized_ = true;
+          return kind::body;
+        }
+        at_ = part::extension;
+        return sized_ && (c == ';' || c == '\r') ? kind::body : kind::wrong;
+      case part::extension:  // up to the end of the line
+        if ((before == '\r') != (c == '\n')) return kind::wrong;
         if (c == '\n') at_ = size_ > 0 ? part::data : part::trailers;
-        return false;
-      case part::data:  // and the end of its line
-        if (size_ > 0) --size_;
-        else if (c == '\n') at_ = part::size;
-        return false;
+        return kind::body;
+      case part::data:
+        if (--size_ == 0) at_ = part::end_of_data;
+        return kind::body;
+      case part::end_of_data:
+        if (c == '\r') at_ = part::end_of_line;
+        return c == '\r' ? kind::body : kind::wrong;
+      case part::end_of_line:
+        at_ = part::size;
+        sized_ = false;
+        return c == '\n' ? kind::body : kind::wrong;
       case part::trailers:
-        if (line_begins && (c == '\r' || c == '\n')) at_ = part::end;
-        return at_ == part::trailers;
+        if (before == '\n' && (c == '\r' || c == '\n')) at_ = part::end;
+        return at_ == part::trailers ? kind::trailer : kind::body;
       case part::end: break;
     }
-    return false;
+    return kind::body;
   }
 
  private:
-  enum class part { size, extension, data, trailers, end };
+  enum class part { size, extension, data, end_of_data, end_of_line, trailers, end };
   static constexpr std::size_t most = std::size_t(1) << 32;
-  static std::size_t digit(char c) {  // what is none cpp-httplib refuses
-    return std::size_t(c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' ? (c | 32) - 'a' + 10 : 0);
+  static int digit(char c) {  // -1: it is none
+    if (c >= '0' && c <= '9') return c - '0';
+    c = char(c | 32);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
   }
   part at_ = part::size;
   std::size_t size_ = 0;
-  bool line_begins_ = false;
+  bool sized_ = false;  // the size has a digit
+  char before_ = 0;     // the last byte
 };
 
 // The socket of a client, as cpp-httplib reads and writes it. Reading ends with an error where a
@@ -92,6 +114,10 @@ class connection final : public httplib::Stream {
   }
   // All bytes that a request may have were read.
   bool full() const { return left_ == 0; }
+  // A line of the head begins with a space: it would go on with the one before (RFC 9112, 5.2).
+  bool folded() const { return folded_; }
+  // Something was sent.
+  bool answered() const { return answered_; }
   bool is_readable() const override { return true; }
   bool is_writable() const override { return true; }
   ssize_t read(char* to, std::size_t size) override {
@@ -102,8 +128,10 @@ class connection final : public httplib::Stream {
       left_ -= static_cast<std::size_t>(n);
       ssize_t shown = 0;
       for (ssize_t i = 0; i < n; ++i) {
-        hide_range(to[i]);
-        if (!chunks_ || !chunks_->in_trailer(to[i])) to[shown++] = to[i];
+        read_head(to[i]);
+        const auto kind = chunks_ ? chunks_->next(to[i]) : chunk_reader::kind::body;
+        if (kind == chunk_reader::kind::wrong) return -1;
+        if (kind == chunk_reader::kind::body) to[shown++] = to[i];
       }
       if (shown > 0) return shown;
     }
@@ -114,6 +142,7 @@ class connection final : public httplib::Stream {
     const auto until = clock::now() + limits_.write;
     for (std::size_t done = 0; done < size;) {
       if (!wait(POLLOUT, until)) return -1;
+      answered_ = true;
       const ssize_t n = send(socket_, from + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && errno != EAGAIN) return -1;
       done += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
@@ -137,13 +166,14 @@ class connection final : public httplib::Stream {
  private:
   // A part of a JSON text is of no use, so Range is ignored: cpp-httplib, which answers 416 to a
   // range that it does not understand, reads "Rangx".
-  void hide_range(char& c) {
+  void read_head(char& c) {
     if (!in_head_ || c == '\r') return;
     if (c == '\n') {
       in_head_ = !line_.empty();
       line_.clear();
       return;
     }
+    folded_ |= line_.empty() && (c == ' ' || c == '\t');
     if (line_.size() < 6) line_ += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
     if (line_ == "range") c = 'x';
   }
@@ -161,8 +191,9 @@ class connection final : public httplib::Stream {
   socket_t socket_;
   int ends_;
   const http_limits& limits_;
-  std::size_t left_;       // bytes that may still be read
-  bool in_head_ = true;    // of the request
+  std::size_t left_;     // bytes that may still be read
+  bool in_head_ = true;  // of the request
+  bool folded_ = false, answered_ = false;
   std::string line_ = {};  // the beginning of a line of it
   std::optional<chunk_reader> chunks_{};
   clock::time_point until_, next_probe_{};
@@ -170,10 +201,12 @@ class connection final : public httplib::Stream {
 
 class http_server final : public httplib::Server {
  public:
-  explicit http_server(const http_limits& limits) : limits_(limits) {
+  // Throws where the system gives no pipe, or not even one thread.
+  explicit http_server(const http_limits& limits)
+      : limits_(limits), queue_(std::make_unique<queue>(limits.connections)) {
     if (pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
     set_payload_max_length(limits.body);
-    new_task_queue = [this] { return new queue(*this); };
+    new_task_queue = [this] { return queue_.release(); };
     // cpp-httplib's own let a second server listen on the same port
     set_socket_options([](socket_t s) {
       const int yes = 1;
@@ -201,24 +234,75 @@ class http_server final : public httplib::Server {
   }
 
  private:
-  struct queue final : httplib::ThreadPool {
-    explicit queue(http_server& of) : ThreadPool(of.limits_.connections), server(of) {}
+  // A thread for each connection. They are started when they are needed, and kept. Where the system
+  // gives no more of them, or a stack would take the memory that requests need, a connection is
+  // answered 503.
+  class queue final : public httplib::TaskQueue {
+   public:
+    explicit queue(std::size_t most) : most_(most) { start(); }
+    queue(const queue&) = delete;
+    ~queue() override { shutdown(); }
     // Called by the thread that accepts connections.
     void enqueue(std::function<void()> answer) override {
-      if (server.busy_ < server.limits_.connections) try {
-          ThreadPool::enqueue([this, answer] {
-            answer();
-            --server.busy_;
-          });
-          ++server.busy_;
-          return;
-        } catch (const std::bad_alloc&) {
-        }
+      if (take(answer)) return;
       full = true;
       answer();
       full = false;
     }
-    http_server& server;
+    void shutdown() override {
+      {
+        const std::lock_guard hold(lock_);
+        ends_ = true;
+      }
+      work_.notify_all();
+      for (std::thread& t : threads_) t.join();
+      threads_.clear();
+    }
+
+   private:
+    void start() {
+      threads_.push_back(start_thread([this] { run(); }));
+    }
+    bool take(const std::function<void()>& answer) {
+      const std::lock_guard hold(lock_);
+      try {
+        if (busy_ == most_) return false;
+        if (busy_ == threads_.size()) {
+          if (!has_memory(stack_of_thread() + for_requests)) return false;
+          start();
+        }
+        waiting_.push_back(answer);
+      } catch (const std::exception&) {
+        return false;
+      }
+      ++busy_;
+      work_.notify_one();
+      return true;
+    }
+    void run() {
+      std::unique_lock hold(lock_);
+      for (;;) {
+        work_.wait(hold, [&] { return ends_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        {
+          const std::function<void()> answer = std::move(waiting_.front());
+          waiting_.pop_front();
+          hold.unlock();
+          answer();
+        }
+        hold.lock();
+        --busy_;
+      }
+    }
+    // Bytes that no stack takes: of malloc's arenas (64 MiB of addresses each), and of texts.
+    static constexpr std::size_t for_requests = least_left + (192 << 20);
+    const std::size_t most_;
+    std::mutex lock_;
+    std::condition_variable work_;
+    std::deque<std::function<void()>> waiting_;  // each has a thread that is free
+    std::size_t busy_ = 0;                       // connections
+    bool ends_ = false;
+    std::vector<std::thread> threads_;
   };
   bool process_and_close_socket(socket_t socket) override {
     if (full) return refuse(socket);
@@ -228,27 +312,32 @@ class http_server final : public httplib::Server {
     try {
       done = process_request(client, true, closed, {});
     } catch (const std::exception&) {  // no memory, outside of what the exception handler sees
+      if (!client.answered()) (void)client.write(no_memory_.data(), no_memory_.size());
     }
     current = nullptr;
     client.close();
     return done;
   }
-  static bool refuse(socket_t socket) {
-    static constexpr std::string_view answer =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        "Retry-After: 1\r\nConnection: close\r\nContent-Length: 66\r\n\r\n"
-        R"({"error":{"message":"too many connections","type":"server_error"}})";
-    static_assert(answer.size() - answer.find("{") == 66);
+  // Made at the start: no memory is needed to send it.
+  static std::string unavailable(const std::string& why) {
+    const std::string body = R"({"error":{"message":")" + why + R"(","type":"server_error"}})";
+    return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+           "Retry-After: 1\r\nConnection: close\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  bool refuse(socket_t socket) const {
     char dropped[4096];
     (void)recv(socket, dropped, sizeof dropped, MSG_DONTWAIT);
-    (void)send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)send(socket, full_.data(), full_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(socket);
     return false;
   }
 
   http_limits limits_;
   int ends_[2];  // a pipe: has a byte once the server ends
-  std::atomic<std::size_t> busy_{0};
+  const std::string full_ = unavailable("too many connections"),
+                    no_memory_ = unavailable("no memory");
+  std::unique_ptr<queue> queue_;  // until cpp-httplib has it
   static inline thread_local connection* current = nullptr;
   static inline thread_local bool full = false;
 };

@@ -62,7 +62,7 @@ const about = )html";
 
 inline constexpr char page_end[] = R"html(;
 const $ = id => document.getElementById(id);
-let messages = [], key = "", going = null, pinned = null;
+let messages = [], key = window.server_key || "", going = null, pinned = null;
 
 function add(parent, tag, kind, text) {
   const e = parent.appendChild(document.createElement(tag));
@@ -278,6 +278,32 @@ $("texts").addEventListener("click", event => {
 )html";
 
 }  // namespace detail
+
+// Where there is a key, and none was given: says nothing of the server, and becomes the other page.
+inline constexpr char page_that_asks_for_key[] = R"html(<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>specagg</title>
+<p>This server asks for a key. Load the page again to give it.</p>
+<script>
+(async () => {
+  for (let says = "The server's key";; says = "That key is wrong. The server's key") {
+    const key = window.prompt(says);
+    if (!key) return;
+    const reply = await fetch("", {headers: {Authorization: "Bearer " + key}});
+    if (reply.status == 401) continue;
+    const page = await reply.text();
+    document.open();
+    window.server_key = key;
+    document.write(page);
+    document.close();
+    return;
+  }
+})();
+</script>
+</html>
+)html";
 
 // about: "way" ("chat" or "completions", the one that the model has), "model", "drafts" (the
 // default first) and "policies" (empty where only lossless works).

@@ -2,6 +2,7 @@
 // A server with OpenAI's API. decoder.hpp writes the texts, engine.hpp gives requests their places,
 // request.hpp reads what is asked for, answer.hpp writes what is answered, http.hpp limits what a
 // client may do. docs/server.md says how to run it.
+#include <arpa/inet.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -30,20 +31,6 @@ struct program_options : server_options {
   unsigned drain = 30;  // seconds
 };
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-// Whether the page that asks came from here, by a name of this machine: any other name may have
-// been given to it by whoever made the page.
-bool own_page(const httplib::Request& from) {
-  const std::string host = from.get_header_value("Host");
-  const std::size_t port = host.rfind(':');
-  const std::string name = host.substr(0, port);
-  return from.get_header_value("Origin") == "http://" + host &&
-         (name == "localhost" || name == "127.0.0.1" || name == "[::1]");
-}
-
 // Whether a header's value is this word, in small or large letters, with spaces around it or not.
 bool is_word(std::string_view value, std::string_view word) {
   const auto first = std::min(value.find_first_not_of(" \t"), value.size());
@@ -51,6 +38,29 @@ bool is_word(std::string_view value, std::string_view word) {
   return std::equal(value.begin(), value.end(), word.begin(), word.end(), [](char a, char b) {
     return (a >= 'A' && a <= 'Z' ? char(a - 'A' + 'a') : a) == b;
   });
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr four{};
+  return is_word(host, "localhost") || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
+}
+
+// Whether a client that asks for this host, with a port or not, means this machine. Any other name
+// may have been given to its address by whoever made the page that asks.
+bool own_host(const std::string& host) {
+  const bool six = host.starts_with('[');
+  const std::size_t end = six ? host.find(']') : host.find(':');
+  if (six && end == host.npos) return false;
+  const std::string name = six ? host.substr(1, end - 1) : host.substr(0, end),
+                    port = end == host.npos ? "" : host.substr(end + six);
+  return is_loopback(name) &&
+         (port.empty() || (port[0] == ':' && port.find_first_not_of("0123456789", 1) == port.npos));
+}
+
+// Whether the page that asks for the key is due, which says nothing of the server.
+bool asks_for_key(const httplib::Request& from, const program_options& o) {
+  return from.path == "/" && !o.key.empty() && !from.has_header("Authorization");
 }
 
 void fail(httplib::Response& to, const api_error& e) {
@@ -69,12 +79,23 @@ void check(const httplib::Request& from, const program_options& o) {
       different |= unsigned(given[i] ^ right[i % right.size()]);
     if (different) throw api_error{401, "the key is missing or wrong", "", "invalid_api_key"};
     // a page that a browser shows must not use a server without a key, unless it is the server's
-  } else if (from.has_header("Origin") && !own_page(from)) {
+  } else if (const std::string host = from.get_header_value("Host");
+             from.has_header("Host") && !own_host(host)) {
+    throw api_error{403, "without a key this server is asked for as localhost, 127.0.0.1 or [::1]"};
+  } else if (from.has_header("Origin") && from.get_header_value("Origin") != "http://" + host) {
     throw api_error{403, "without a key this server answers no pages of a browser but its own"};
   }
   const std::string type = from.get_header_value("Content-Type");
   if (from.method == "POST" && !is_word(type.substr(0, type.find(';')), "application/json"))
     throw api_error{415, "Content-Type must be application/json"};
+}
+
+// Throws api_error if the head is none of HTTP's (RFC 9112, 3.2 and 5.2). cpp-httplib reads it.
+void check_head(const httplib::Request& from) {
+  if (http_server::here().folded()) throw api_error{400, "a line of the head begins with a space"};
+  const std::size_t hosts = from.get_header_value_count("Host");
+  if (hosts > 1 || (hosts == 0 && from.version != "HTTP/1.0"))
+    throw api_error{400, "Host must stand once in the head"};
 }
 
 // Throws api_error if the body cannot be taken, which is known before it is read. cpp-httplib would
@@ -94,11 +115,15 @@ void check_body(const httplib::Request& from, std::size_t most) {
   if (transfers > 1 ||
       (transfers && !is_word(from.get_header_value("Transfer-Encoding"), "chunked")))
     throw api_error{400, "Transfer-Encoding must be chunked"};
+  if (transfers && (from.has_header("Content-Length") || from.version == "HTTP/1.0"))
+    throw api_error{400, "Transfer-Encoding stands without Content-Length, and in HTTP/1.1"};
   if (transfers) http_server::here().expect_chunks();
   const bool has_body = from.method == "POST" || from.method == "PUT" || from.method == "PATCH";
   if (has_body && !from.has_header("Content-Length") && !transfers)
     throw api_error{411, "Content-Length is missing"};
 }
+
+const std::string no_memory_text = api_error{503, no_memory}.text();  // made while there is some
 
 api_error failure(const news& n) { return {n.status, n.failure}; }
 
@@ -126,43 +151,72 @@ void answer_whole(engine& by, answers& all, const std::string& model, const http
         }))
       throw api_error{400, "the client closed its connection before the answer was there"};
   }
+  std::size_t needed = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) needed += memory_of_json(whole[i], all[i].asked());
+  need_memory(needed);
   writer write(model, all[0].asked().chat, false, by.models().tokens());
   to.set_content(write.whole(whole, all), "application/json");
 }
+// The next parts of a stream. False: the client is gone.
+class stream_of_parts {
+ public:
+  stream_of_parts(engine& by, std::shared_ptr<answers> all, const std::string& model)
+      : by_(by),
+        all_(std::move(all)),
+        write_(model, all_->front().asked().chat, true, by.models().tokens()) {}
+  bool next(httplib::DataSink& sink) {
+    const auto send = [&](std::string line) {
+      line += "\n\n";
+      return sink.write(line.data(), line.size());
+    };
+    bool more = false, failed = false;
+    by_.wait(*all_->front().asked().told, seen_);
+    for (std::size_t i = 0; i < all_->size(); ++i) {
+      answer& a = (*all_)[i];
+      if (a.how() == ended::no) {
+        const news n = a.next();
+        need_memory(memory_of_json(n, a.asked()));
+        const std::size_t size = a.asked().prompt.size();
+        if (i == 0 && n.prompt_read > std::exchange(read_, n.prompt_read) && n.tokens.empty())
+          if (!send(fmt::format(": read {} of {} tokens", read_, size))) return false;
+        if (n.ended == ended::failed) send("data: " + failure(n).text());
+        else if (!n.text.empty() || !n.tokens.empty() || n.ended != ended::no)
+          if (!send("data: " + write_.part(n, a, i))) return false;
+      }
+      more |= a.how() == ended::no;
+      failed |= a.how() == ended::failed;
+    }
+    // a comment, which clients drop
+    if (more) return !http_server::here().gone([&] { return send(":"); });
+    if (!failed && all_->front().asked().usage) send("data: " + write_.usage(*all_));
+    send("data: [DONE]");
+    sink.done();
+    return true;
+  }
+
+ private:
+  engine& by_;
+  std::shared_ptr<answers> all_;
+  writer write_;
+  std::uint64_t seen_ = 0;
+  std::size_t read_ = 0;
+};
 void answer_in_parts(engine& by, const std::shared_ptr<answers>& all, const std::string& model,
                      httplib::Response& to) {
-  const auto write =
-      std::make_shared<writer>(model, all->front().asked().chat, true, by.models().tokens());
+  // What ends a stream where there is no memory, with the sizes of its chunks: cpp-httplib would
+  // need memory for them.
+  static const std::string last = "data: " + no_memory_text + "\n\ndata: [DONE]\n\n",
+                           last_chunks = fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", last.size(), last);
   to.set_header("Cache-Control", "no-cache");
   to.set_chunked_content_provider(
-      "text/event-stream", [&by, all, write, seen = std::uint64_t(0), read = std::size_t(0)](
-                               std::size_t, httplib::DataSink& sink) mutable {
-        const auto send = [&](std::string line) {
-          line += "\n\n";
-          return sink.write(line.data(), line.size());
-        };
-        bool more = false, failed = false;
-        by.wait(*all->front().asked().told, seen);
-        for (std::size_t i = 0; i < all->size(); ++i) {
-          answer& a = (*all)[i];
-          if (a.how() == ended::no) {
-            const news n = a.next();
-            const std::size_t size = a.asked().prompt.size();
-            if (i == 0 && n.prompt_read > std::exchange(read, n.prompt_read) && n.tokens.empty())
-              if (!send(fmt::format(": read {} of {} tokens", read, size))) return false;
-            if (n.ended == ended::failed) send("data: " + failure(n).text());
-            else if (!n.text.empty() || !n.tokens.empty() || n.ended != ended::no)
-              if (!send("data: " + write->part(n, a, i))) return false;
-          }
-          more |= a.how() == ended::no;
-          failed |= a.how() == ended::failed;
+      "text/event-stream", [parts = std::make_shared<stream_of_parts>(by, all, model)](
+                               std::size_t, httplib::DataSink& sink) {
+        try {
+          return parts->next(sink);
+        } catch (const std::bad_alloc&) {
+          (void)http_server::here().write(last_chunks.data(), last_chunks.size());
+          return false;
         }
-        // a comment, which clients drop
-        if (more) return !http_server::here().gone([&] { return send(":"); });
-        if (!failed && all->front().asked().usage) send("data: " + write->usage(*all));
-        send("data: [DONE]");
-        sink.done();
-        return true;
       });
 }
 
@@ -221,6 +275,7 @@ struct served {
 
 void complete(const served& by, bool chat, const httplib::Request& from, httplib::Response& to) {
   engine& decoder = by.decoder;
+  need_memory((std::size_t(1) << 20) + 64 * from.body.size());
   const auto asked =
       parse_requests(from.body, chat, by.most, decoder.models().tokens(), by.turns.get());
   for (const auto& r : asked)
@@ -264,7 +319,7 @@ json page_facts(const served& by) {
 }
 
 // What may be asked about the server.
-void answer_questions(http_server& http, const served& by) {
+void answer_questions(http_server& http, const served& by, const program_options& o) {
   const json one = {
       {"id", by.most.model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
   http.Get("/v1/models", [one](const httplib::Request&, httplib::Response& to) {
@@ -278,11 +333,13 @@ void answer_questions(http_server& http, const served& by) {
     if (by.decoder.draining()) throw api_error{503, "the server stops"};
     to.set_content(R"({"status":"ok"})", "application/json");
   });
-  http.Get("/", [&by](const httplib::Request&, httplib::Response& to) {
+  http.Get("/", [&by, &o](const httplib::Request& from, httplib::Response& to) {
     to.set_header("Content-Security-Policy",
                   "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
-                  "style-src 'unsafe-inline'");
-    to.set_content(page_of(page_facts(by)), "text/html; charset=utf-8");
+                  "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+                  "frame-ancestors 'none'");
+    to.set_content(asks_for_key(from, o) ? page_that_asks_for_key : page_of(page_facts(by)),
+                   "text/html; charset=utf-8");
   });
   http.Get("/metrics", [&by](const httplib::Request&, httplib::Response& to) {
     to.set_content(by.decoder.metrics(), "text/plain; version=0.0.4");
@@ -294,8 +351,10 @@ void answer_failures(http_server& http, const program_options& o, std::size_t lo
   using handled = httplib::Server::HandlerResponse;
   http.set_pre_routing_handler(
       [&o, longest_body](const httplib::Request& from, httplib::Response& to) {
+        need_memory(1 << 20);  // of what says why not
         try {
-          if (from.path != "/health" && from.path != "/") check(from, o);
+          check_head(from);
+          if (from.path != "/health" && !asks_for_key(from, o)) check(from, o);
           check_body(from, longest_body);
           return handled::Unhandled;
         } catch (const api_error& e) {
@@ -309,6 +368,10 @@ void answer_failures(http_server& http, const program_options& o, std::size_t lo
           std::rethrow_exception(what);
         } catch (const api_error& e) {
           fail(to, e);
+        } catch (const std::bad_alloc&) {
+          to.status = 503;
+          to.set_header("Retry-After", "1");
+          to.set_content(no_memory_text, "application/json");
         } catch (const std::exception& e) {
           fail(to, {500, e.what()});
         }
@@ -344,20 +407,20 @@ void serve(const program_options& o) {
   engine decoder(o.backend == "cpu" ? make_cpu_decoder(o) : make_llama_cpp_decoder(o), o.requests,
                  o.waiting, memory_for(o));
   const served by(decoder, o);
-  // A monitor and a request that is refused need a thread, too.
+  // A monitor and a request that is refused need a connection, too.
   const http_limits limits{.body = 65536 + 16 * o.context,
                            .connections = o.requests + o.waiting + 16};
   allow_files(limits.connections + 64);
   http_server http(limits);
   answer_completions(http, by);
-  answer_questions(http, by);
+  answer_questions(http, by, o);
   answer_failures(http, o, limits.body);
 
   const int port = http.bind(o.host, o.port);
   if (port < 0) throw error(fmt::format("{}:{}", o.host, o.port), "", "cannot be listened to");
+  std::thread stopper = start_thread([&] { stop_on_signal(decoder, http, o.drain); });
   std::printf("listening on http://%s:%d\n", o.host.c_str(), port);
   std::fflush(stdout);
-  std::thread stopper([&] { stop_on_signal(decoder, http, o.drain); });
   http.listen_after_bind();
   pthread_kill(stopper.native_handle(), SIGTERM);  // if it does not stop because of one
   stopper.join();
