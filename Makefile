@@ -6,7 +6,7 @@
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
-demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once), without and with drafts
+demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once; apt-get installs what is missing)
 	@scripts/bootstrap demo
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
