@@ -87,8 +87,8 @@ double total_variation(const Q& q, const P& p) {
 }
 
 // KL(q || p) in nats. Infinite if p is 0 where q is not. A softmax is 0 below 2^-125 (floats) or
-// 2^-1021 (doubles). A stored q that is subnormal counts as 0. Error: kl_error. It
-// may be negative by as much.
+// 2^-1021 (doubles). A stored q that is subnormal counts as 0. Error: kl_error. It may be negative
+// by as much.
 template <Distribution Q, Distribution P>
 double kl_divergence(const Q& q, const P& p) {
   return detail::number_of_rows(q, p, lossless(), infinity, [](const auto& rows, const auto& pi) {
