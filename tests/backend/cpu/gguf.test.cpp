@@ -159,6 +159,9 @@ TEST_CASE("metadata that mean nothing are refused") {
   file.array("nested", value_type::array, 1, std::string(12, '\0'));
   refuses(failure(file), "metadata nested: arrays of arrays are not supported");
   file = {};
+  file.integer("", 1);
+  refuses(failure(file), "a metadata key is empty");
+  file = {};
   file.integer("same\nkey", 1);
   file.real("same\nkey", 1);
   refuses(failure(file), "metadata same\\nkey: occurs twice");

@@ -84,6 +84,8 @@ TEST_CASE(
   };
   has(with([](auto& f) { f.string("llama.rope.scaling.type", "yarn"); }),
       "\"yarn\" is not supported (\"none\" is)");
+  for (const std::string name : {"llama.rope.scale_linear", "llama.rope.scaling.factor"})
+    has(with([&](auto& f) { f.real(name, 4); }), name + ": scales positions, which");
   has(with([](auto& f) { f.integer("llama.expert_count", 8); }),
       "llama.expert_count: mixtures of experts");
   has(with([](auto& f) { f.integer("llama.vocab_size", 8); }),

@@ -8,7 +8,9 @@
 // whether s is UTF-8 or not. PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not
 // defined) such a file is refused. They are those of its own version of Unicode (PCRE2 10.42:
 // 14.0). A newer character is no letter and no digit to it, so a text that has one may become other
-// tokens than with another PCRE2, or in Hugging Face's tokenizers.
+// tokens than with another PCRE2, or in Hugging Face's tokenizers. Nothing is normalised, as in
+// libllama: Hugging Face's tokenizers of Qwen bring a text to NFC first, so one that is not in NFC
+// ("e" and U+0301) becomes other tokens there.
 #pragma once
 #include <array>
 #include <cstddef>

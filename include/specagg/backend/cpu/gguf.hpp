@@ -337,6 +337,7 @@ class gguf_file {
   static value read_value(detail::cursor& in) {
     value v;
     v.key = in.string("a metadata key");
+    if (v.key.empty()) in.fail("a metadata key is empty");
     v.type = in.type();
     std::uint64_t count = 1;
     if (v.type == value_type::array) {

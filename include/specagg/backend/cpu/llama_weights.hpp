@@ -81,6 +81,11 @@ struct layer_weights {
     if (scaling != "none")
       file.fail(key("rope.scaling.type"),
                 joined("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+    // without a type these mean linear scaling (0: none), as libllama reads them
+    if (!file.find(key("rope.scaling.type")))
+      for (const char* factor : {"rope.scaling.factor", "rope.scale_linear"})
+        if (const double by = file.real(key(factor), 1); by != 0 && by != 1)
+          file.fail(key(factor), "scales positions, which is not supported");
     if (file.integer(key("expert_count"), 0) != 0)
       file.fail(key("expert_count"), "mixtures of experts are not supported");
     const auto base = file.real(key("rope.freq_base"), 10000);
