@@ -7,21 +7,28 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import GenerationConfig
+from transformers import GenerationConfig, RepetitionPenaltyLogitsProcessor
 
-# What specagg.hf does, and what has no effect on a text that it writes.
+# What specagg.hf does.
 _HONOURED = {
     "begin_suppress_tokens", "bad_words_ids", "do_sample", "eos_token_id", "exponential_decay_length_penalty",
     "forced_bos_token_id", "forced_eos_token_id", "max_length", "max_new_tokens", "min_length", "min_new_tokens", "min_p",
     "no_repeat_ngram_size", "pad_token_id", "remove_invalid_values", "repetition_penalty", "return_dict_in_generate",
     "sequence_bias", "suppress_tokens", "temperature", "top_k", "top_p",
 }
+# What asks for nothing here: with one beam, a prompt, and no compiled model.
 _NO_EFFECT = {
-    "assistant_confidence_threshold", "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation",
-    "compile_config", "decoder_start_token_id", "disable_compile", "early_stopping", "is_assistant", "length_penalty",
-    "low_memory", "max_cache_len", "max_matching_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule",
-    "renormalize_logits", "return_legacy_cache", "target_lookbehind", "transformers_version", "use_cache",
+    "bos_token_id", "decoder_start_token_id", "disable_compile", "early_stopping", "length_penalty", "low_memory",
+    "renormalize_logits", "transformers_version", "use_cache",
 }
+# How transformers drafts, keeps keys and values, and compiles: done otherwise here, without a change of the law. The
+# target's generation_config may say so, a call may not.
+OTHERWISE = {
+    "assistant_confidence_threshold", "assistant_lookbehind", "cache_config", "cache_implementation", "compile_config",
+    "is_assistant", "max_cache_len", "max_matching_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule",
+    "return_legacy_cache", "target_lookbehind",
+}
+_HINTS = {"num_assistant_tokens": "; the number of drafted tokens is gamma"}
 # Done by the processors and criteria that model.generate() hands to a function.
 HANDED_OVER = {
     "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "epsilon_cutoff", "eta_cutoff", "max_time", "stop_strings",
@@ -36,14 +43,16 @@ _NOTHING = {
 
 
 def refuse_others(values: dict[str, Any], also: set[str] = set()) -> None:
-    """ValueError, with the name: a value that asks for what is not done here. also: names that are done."""
+    """ValueError, with the name: a value that asks for what is not done here. also: names that are done, or are not asked
+    for by the call."""
     usual = vars(GenerationConfig())
     for name, value in values.items():
         if name in _HONOURED or name in _NO_EFFECT or name in also or name.startswith("_"):
             continue
         if value is None or value is False or value == usual.get(name) or value == _NOTHING.get(name):
             continue
-        raise ValueError(f"{name}: {value!r} is not done by specagg.hf (from the call, or target.generation_config)")
+        raise ValueError(f"{name}: {value!r} is not done by specagg.hf (from the call, or target.generation_config)"
+                         + _HINTS.get(name, ""))
 
 
 def values_of(target: Any, config: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -56,9 +65,11 @@ def values_of(target: Any, config: Any, options: dict[str, Any]) -> dict[str, An
     known = vars(GenerationConfig())
     for name in options:
         if name not in known or name.startswith("_"):
-            raise TypeError(f"{name}: generate() has no such argument")
+            hint = "; give that model as draft" if name == "assistant_model" else ""
+            raise TypeError(f"{name}: generate() has no such argument{hint}")
     values: dict[str, Any] = {}
-    for layer in (getattr(target, "generation_config", None), config, options):
+    of_target = getattr(target, "generation_config", None)
+    for layer in (of_target, config, options):
         given = layer if isinstance(layer, dict) else {} if layer is None else layer.to_dict()
         given = {name: value for name, value in given.items() if value is not None}
         if layer is not options and given.get("max_length") == known["max_length"]:
@@ -66,7 +77,7 @@ def values_of(target: Any, config: Any, options: dict[str, Any]) -> dict[str, An
         if "max_length" in given or "max_new_tokens" in given:  # the one length of a layer replaces the other of those before
             values = {name: value for name, value in values.items() if name not in ("max_length", "max_new_tokens")}
         values.update(given)
-    refuse_others(values)
+    refuse_others(values, {name for name in OTHERWISE if values.get(name) == getattr(of_target, name, None)})
     return values
 
 
@@ -80,21 +91,30 @@ def new_tokens(values: dict[str, Any], prompt: int) -> Any:
     return whole - prompt
 
 
+class _RepetitionPenalty(RepetitionPenaltyLogitsProcessor):  # type: ignore[misc]
+    """That of transformers, where the leading pads[b] ids of row b do not count. Versions before 5.23 cannot say so."""
+
+    def __init__(self, penalty: float, pads: Any) -> None:
+        super().__init__(penalty)
+        self.pads = pads[:, None]
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        is_pad = torch.arange(input_ids.shape[1], device=input_ids.device) < self.pads
+        # an id counts once, so the first one of the text may stand in their place
+        return super().__call__(torch.where(is_pad, input_ids.gather(1, self.pads), input_ids), scores)
+
+
 def processors_of(values: dict[str, Any], ends: list[int], pads: Any, prompt: int, longest: int, device: Any) -> list[Any]:
     """The processors that transformers makes of these values, in its order. pads [B]: leading pad tokens of each row;
     prompt: the length of input_ids; longest: that of the longest text. ValueError: from their constructors."""
     made: list[Any] = []
 
-    def add(name: str, kind: str, *arguments: Any, nothing: Any = None, **others: Any) -> None:
+    def add(name: str, kind: Any, *arguments: Any, nothing: Any = None, **others: Any) -> None:
         if values.get(name) not in (None, nothing):
-            made.append(getattr(transformers, kind)(*arguments, **others))
+            made.append((getattr(transformers, kind) if isinstance(kind, str) else kind)(*arguments, **others))
 
-    penalty = values.get("repetition_penalty")
     add("sequence_bias", "SequenceBiasLogitsProcessor", values.get("sequence_bias"))
-    try:  # pad tokens do not count
-        add("repetition_penalty", "RepetitionPenaltyLogitsProcessor", penalty, prompt_ignore_length=pads, nothing=1.0)
-    except TypeError:  # before transformers 5
-        add("repetition_penalty", "RepetitionPenaltyLogitsProcessor", penalty, nothing=1.0)
+    add("repetition_penalty", _RepetitionPenalty, values.get("repetition_penalty"), pads, nothing=1.0)
     add("no_repeat_ngram_size", "NoRepeatNGramLogitsProcessor", values.get("no_repeat_ngram_size"), nothing=0)
     add("bad_words_ids", "NoBadWordsLogitsProcessor", values.get("bad_words_ids"), ends or None)
     if ends:

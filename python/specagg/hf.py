@@ -24,7 +24,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from . import plan
 from ._hf_cache import Cached
-from ._hf_config import HANDED_OVER, new_tokens, processors_of, refuse_others, values_of
+from ._hf_config import HANDED_OVER, OTHERWISE, new_tokens, processors_of, refuse_others, values_of
 from ._law import law
 from ._policy import PolicyLike, as_policy
 from ._verify import Sampling, Status, draw, verify
@@ -279,6 +279,8 @@ def _seeds(seed: Union[int, Sequence[int], None], count: int) -> tuple[list[int]
     """The seed and the request of each text: one seed for all, or one each."""
     if seed is None:
         seed = int(torch.randint(2**62, ()).item())
+    if not isinstance(seed, (int, Sequence)):
+        raise TypeError(f"seed: expected a whole number, or one for each request, not {type(seed).__name__}")
     seeds = [_number(one, "seed", int, 0, 2**64 - 1) for one in ([seed] * count if isinstance(seed, int) else seed)]
     if len(seeds) != count:
         raise ValueError(f"seed: expected one number or {count}, not {len(seeds)}")
@@ -401,7 +403,8 @@ def generate(
                repetition_penalty, no_repeat_ngram_size, bad_words_ids, sequence_bias, suppress_tokens,
                begin_suppress_tokens, forced_bos_token_id, forced_eos_token_id, remove_invalid_values,
                exponential_decay_length_penalty, min_length, min_new_tokens. And max_new_tokens or max_length (20 new
-               tokens), eos_token_id ([]: no end of text), pad_token_id, return_dict_in_generate. Others are refused
+               tokens), eos_token_id ([]: no end of text), pad_token_id, return_dict_in_generate. Others are refused,
+               those of transformers' drafting (num_assistant_tokens) and caches only in a call
     logits_processor   a list, applied to the rows of both models, one row at a time, before temperature and filters
     stopping_criteria  a list, asked after each token of each request; scores are None. Both get a batch [B, n] whose
                row b is request b's text, with its pads and the draft; the other rows are not read
@@ -420,14 +423,15 @@ def custom_generate(draft: Any = None, *, policy: PolicyLike = "lossless", verif
                     seed: Union[int, Sequence[int], None] = None, streamer: Any = None) -> Callable[..., Any]:
     """For target.generate(**inputs, custom_generate=specagg.hf.custom_generate(draft)), in versions of transformers
     that take a function there. What generate() takes applies: lengths, do_sample, temperature, filters, processors,
-    stopping criteria. Give a streamer here if generate() does not hand its own to such a function (5.24 does not).
+    stopping criteria; num_assistant_tokens and the like are not: transformers hands over a value for each. Give a
+    streamer here if generate() does not hand its own to such a function (5.24 does not).
 
     ValueError: more than one beam.
     """
 
     def decode(model: Any, input_ids: Any, logits_processor: Any = None, stopping_criteria: Any = None,
                generation_config: Any = None, synced_gpus: bool = False, **model_kwargs: Any) -> Any:
-        refuse_others(generation_config.to_dict(), HANDED_OVER)
+        refuse_others(generation_config.to_dict(), HANDED_OVER | OTHERWISE)
         for name, value in model_kwargs.items():
             if torch.is_tensor(value) and name not in ("attention_mask", "position_ids", "cache_position"):
                 raise ValueError(f"{name}: is not given to the models by specagg.hf")

@@ -444,7 +444,7 @@ def configured(model: Any, values: dict[str, Any]) -> Iterator[None]:
         model.generation_config = before
 
 
-BIAS: Any = [[[8], -9.0], [[0, 2], 9.0]] if takes_functions else {(8,): -9.0, (0, 2): 9.0}
+BIAS: Any = {(8,): -9.0, (0, 2): 9.0} if transformers.__version__ < "5" else [[[8], -9.0], [[0, 2], 9.0]]
 HONOURED: list[dict[str, Any]] = [
     {"repetition_penalty": 1.8}, {"no_repeat_ngram_size": 2}, {"bad_words_ids": [[11], [0, 8]]},
     {"suppress_tokens": [1, 8, 9]}, {"begin_suppress_tokens": [8, 12]}, {"eos_token_id": 8, "min_new_tokens": 9},
@@ -458,15 +458,26 @@ HONOURED: list[dict[str, Any]] = [
 def test_options_and_generation_config_are_honoured(target: Any, near: Any, values: dict[str, Any]) -> None:
     lengths = {} if "max_length" in values or "max_new_tokens" in values else {"max_new_tokens": 16}
     pad = {} if "pad_token_id" in values else {"pad_token_id": 0}
-    expected = target.generate(PROMPTS, attention_mask=MASK, do_sample=False, **pad, **lengths, **values)
-    assert not torch.equal(expected, own(target, PROMPTS, MASK))
+    # before transformers 5.23 its repetition penalty counted the pad tokens
+    prompts, mask = (FULL, torch.ones_like(FULL)) if "repetition_penalty" in values else (PROMPTS, MASK)
+    expected = target.generate(prompts, attention_mask=mask, do_sample=False, **pad, **lengths, **values)
+    assert not torch.equal(expected, own(target, prompts, mask))
     for draft in (near, target):
-        how: dict[str, Any] = dict(attention_mask=MASK, gamma=3, **pad, **lengths)
-        assert torch.equal(hf.generate(target, draft, PROMPTS, **how, **values), expected)
+        how: dict[str, Any] = dict(attention_mask=mask, gamma=3, **pad, **lengths)
+        assert torch.equal(hf.generate(target, draft, prompts, **how, **values), expected)
         config = transformers.GenerationConfig(**values)
-        assert torch.equal(hf.generate(target, draft, PROMPTS, generation_config=config, **how), expected)
+        assert torch.equal(hf.generate(target, draft, prompts, generation_config=config, **how), expected)
         with configured(target, values):
-            assert torch.equal(hf.generate(target, draft, PROMPTS, **how), expected)
+            assert torch.equal(hf.generate(target, draft, prompts, **how), expected)
+
+
+def test_a_repetition_penalty_counts_no_padding(target: Any, near: Any) -> None:
+    how: dict[str, Any] = dict(repetition_penalty=1.8, pad_token_id=0, max_new_tokens=16)
+    together = hf.generate(target, near, PROMPTS, attention_mask=MASK, **how)
+    for b, pads in enumerate((0, 3, 2)):
+        alone = own(target, PROMPTS[b:b + 1, pads:], repetition_penalty=1.8)
+        assert torch.equal(together[b:b + 1, pads:], alone)
+        assert 0 in alone[0, 5 - pads:]  # so a penalty of the pad token would show
 
 
 def test_how_the_generation_config_samples(target: Any, near: Any) -> None:
@@ -500,6 +511,24 @@ def test_what_is_not_done_is_refused_by_name(target: Any, near: Any, name: str) 
         hf.generate(target, near, PROMPT)
     with pytest.raises(TypeError, match="no_such"):
         hf.generate(target, near, PROMPT, no_such=1)
+
+
+OTHERWISE: dict[str, Any] = {"num_assistant_tokens": 7, "num_assistant_tokens_schedule": "heuristic_transient",
+                             "assistant_confidence_threshold": 0.3, "max_matching_ngram_size": 3, "cache_implementation": "static"}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_how_transformers_drafts_is_refused_of_a_call_alone(target: Any, near: Any, name: str) -> None:
+    values = {name: OTHERWISE[name]}
+    with pytest.raises(ValueError, match=name):
+        hf.generate(target, near, PROMPT, **values)
+    with pytest.raises(ValueError, match=name):
+        hf.generate(target, near, PROMPT, generation_config=transformers.GenerationConfig(**values))
+    text = own(target, PROMPT)
+    with configured(target, values):
+        assert torch.equal(hf.generate(target, near, PROMPT, max_new_tokens=16), text)
+        config = copy.deepcopy(target.generation_config)  # what a caller changes another value of
+        assert torch.equal(hf.generate(target, near, PROMPT, generation_config=config, max_new_tokens=16), text)
 
 
 # ---- the draft length -----------------------------------------------------------------------------
@@ -642,6 +671,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"min_p": 2.0}, ValueError, "min_p"),
     ({"seed": [1, 2]}, ValueError, "seed"),
     ({"seed": -1}, ValueError, "seed"),
+    ({"seed": 1.5}, TypeError, "^seed: expected a whole number, or one for each request, not float"),
+    ({"seed": torch.Generator()}, TypeError, "^seed: .*, not Generator"),
+    ({"assistant_model": 3}, TypeError, "^assistant_model: .* draft$"),
     ({"input_ids": torch.tensor([[3, 16]])}, ValueError, "input_ids"),
     ({"max_length": 5}, ValueError, "max_length"),
     ({"generation_config": 3}, TypeError, "generation_config"),
