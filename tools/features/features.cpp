@@ -186,7 +186,7 @@ int run(int argc, char** argv) {
   app.add_option("--tokens", most, "at most so many a text")->check(CLI::Range(1, 100000));
   app.add_option("--seed", seed, "of the texts");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
-  app.add_flag("--chat", chat, "prompts are a user's turns (ChatML)");
+  app.add_flag("--chat", chat, "prompts are a user's turns");
   cli::check_values_of_all(app);
   try {
     app.parse(argc, argv);
@@ -197,12 +197,11 @@ int run(int argc, char** argv) {
   const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file));
   const cpu::tokenizer text_tokens(weights->file);
   const auto ends = cli::end_tokens_of(weights->file);
-  const auto form = chat ? std::make_unique<cli::chat_ml>(weights->file) : nullptr;
+  const cli::cpu_tokenizer tokens(weights->file);
+  const auto form = chat ? tokens.chat() : nullptr;
   const auto asked = read_prompts(prompts, weights->context, [&](const std::string& line) {
     if (!form) return text_tokens.encode(line);
-    auto tokens = form->beginning({});
-    form->ask(tokens, line);
-    return tokens;
+    return form->tokens({}, {&line, 1});
   });
   const auto pool = std::make_shared<thread_pool>(threads);
   cpu::llama model(weights, pool, capacity_for(asked, texts * most, weights->context));

@@ -135,9 +135,9 @@ struct opener {
         {"smollm2/teacher", "You are a patient teacher. Explain your answer."}};
     const auto system = systems.find(name);
     if (system == systems.end()) throw error("model", name, "is unknown");
-    const cli::chat_ml form(weights.of("smollm2")->file);
-    return std::make_unique<cli::session_of<with_context>>(smollm2(),
-                                                           form.beginning(system->second));
+    const cpu::byte_level_bpe words(weights.of("smollm2")->file);
+    return std::make_unique<cli::session_of<with_context>>(
+        smollm2(), words.encode("<|im_start|>system\n" + system->second + "<|im_end|>\n", true));
   }
   std::unique_ptr<cli::session> mapped(std::unique_ptr<cli::session> model,
                                        const cli::tokenizer& own) {
@@ -186,12 +186,15 @@ world chatting(const sources& of, const std::vector<std::string>& kinds) {
   w.parts = "real-";
   w.prompts = [of, kinds](std::size_t of_each) {
     const auto file = cpu::gguf_file::open(of.smollm2);
-    const cli::chat_ml form(file);
+    const cpu::byte_level_bpe words(file);
     std::vector<std::vector<token_id>> all;
     for (const std::string& kind : kinds)
       for (std::size_t i = 1; i <= of_each; ++i)
-        form.ask(all.emplace_back(), cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt",
-                                                                SPECAGG_MODELS, kind, i)));
+        all.push_back(words.encode(
+            "<|im_start|>user\n" +
+                cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt", SPECAGG_MODELS, kind, i)) +
+                "<|im_end|>\n<|im_start|>assistant\n",
+            true));
     return all;
   };
   return w;
