@@ -23,12 +23,13 @@ Branches = Callable[[Text, int], Optional[list[tuple[Floats, int]]]]
 
 
 class Found(NamedTuple):
-    """What an audit that passed has seen. texts: how many, the planned number. p_value: of all tests together, a bound:
-    P(p_value <= a) <= a for a right engine. distance: total variation between the frequencies of whole texts and their
-    law. detectable: an engine whose texts' law is this far off fails with probability 0.999 or more."""
+    """What an audit that passed has seen. texts: how many, the planned number. p_value_bound: the p-value of all tests
+    together is at most this: P(p_value_bound <= a) <= a for a right engine, for which it is nearly always 1. It is no
+    measure of how well the texts fit; detectable is. distance: total variation between the frequencies of whole texts and
+    their law. detectable: an engine whose texts' law is this far off fails with probability 0.999 or more."""
 
     texts: int
-    p_value: float
+    p_value_bound: float
     distance: float
     detectable: float
 
@@ -150,7 +151,7 @@ def compare(tests: list[Test], false_alarm: float) -> tuple[Found, list[str]]:
         distance, _, p_value, _, detectable = _core.goodness_of_fit(test.counts, test.law, false_alarm / parts)
         p_value = max(p_value, 1e-300)  # exponentials underflow; a bound stays one
         found = found or Found(int(n), 1.0, distance, detectable)
-        found = found._replace(p_value=min(found.p_value, parts * p_value))
+        found = found._replace(p_value_bound=min(found.p_value_bound, parts * p_value))
         if parts * p_value <= false_alarm:
             due = n * test.law
             far = np.abs(test.counts - due) / np.sqrt(np.maximum(due * (1 - test.law), 1e-300))

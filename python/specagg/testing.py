@@ -5,6 +5,7 @@ An engine is any callable `engine(prompts, seeds)` that returns one text for eac
 models are tiny: `target(prefix)` gives the row after a prefix. The law of whole short texts, which several rounds of
 drafting wrote, is enumerated from the rows, and the engine's texts are compared with it. docs/audit.md says what is
 tested and what the level and the planned number of texts promise. in_rounds() makes an engine of a verifier alone.
+Pytest has it as the fixture specagg_conformance (specagg.pytest_plugin).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def assert_law(engine: Engine, target: Rows, draft: Rows | None = None, policy: 
     found, worst = compare(tests_of(texts, joint), false_alarm)
     if worst:
         raise AssertionError(
-            f"the texts do not have their law (p-value at most {found.p_value:.2g}, level {false_alarm:g}; {n:,} texts "
+            f"the texts do not have their law (p-value at most {found.p_value_bound:.2g}, level {false_alarm:g}; {n:,} texts "
             f"of {length} tokens after {list(start)}; total variation {found.distance:.4f}):\n" + "\n".join(worst))
     return found
 

@@ -47,5 +47,5 @@ class Record:
             return self.says(what, False, str(failure))
         except Exception as failure:  # the engine's own
             return self.says(what, False, f"{type(failure).__name__}: {failure}"[:300])
-        self.says(what, True, f"{found.texts:,} texts, p-value at most {found.p_value:.2g}, total variation "
+        self.says(what, True, f"{found.texts:,} texts, p-value at most {found.p_value_bound:.2g}, total variation "
                               f"{found.distance:.3f}, found from {found.detectable:.3f} on")
