@@ -10,16 +10,30 @@ from . import _core
 from ._policy import PolicyLike, as_policy
 
 
+# kind, policies, two numbers (budget and limit; threshold and window), open, close
+_Made = tuple[int, tuple[_core.Policy, ...], float, float, tuple[int, ...], tuple[int, ...]]
+
+
 class TextPolicy:
-    """What by_position(), regret_budget(), entropy_window() and phase() return."""
+    """What by_position(), regret_budget(), entropy_window() and phase() return. Two are equal if they were made of the
+    same. It can be pickled."""
 
-    __slots__ = ("_core", "_shown")
+    __slots__ = ("_core", "_made", "_shown")
 
-    def __init__(self, core: _core.TextPolicy, shown: str) -> None:
-        self._core, self._shown = core, shown
+    def __init__(self, made: _Made, shown: str) -> None:
+        self._core, self._made, self._shown = _core.TextPolicy(*made), made, shown
 
     def __repr__(self) -> str:
         return self._shown
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TextPolicy) and self._made == other._made
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextPolicy, (self._made, self._shown)
 
 
 def by_position(policies: Sequence[PolicyLike]) -> TextPolicy:
@@ -30,10 +44,10 @@ def by_position(policies: Sequence[PolicyLike]) -> TextPolicy:
     TypeError, ValueError: no policies."""
     if isinstance(policies, (str, bytes)) or not isinstance(policies, Iterable):
         raise TypeError(f"policies: expected a list of policies, one for each position, not {type(policies).__name__}")
-    each = [as_policy(one) for one in policies]
+    each = tuple(as_policy(one) for one in policies)
     if not each:
         raise ValueError("policies: is empty; expected one for each position")
-    return TextPolicy(_core.TextPolicy(0, each, 0, 0, [], []), f"by_position({[_text(one) for one in each]})")
+    return TextPolicy((0, each, 0, 0, (), ()), f"by_position({[str(one) for one in each]})")
 
 
 def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
@@ -42,7 +56,7 @@ def regret_budget(budget: float, limit: float = math.inf) -> TextPolicy:
 
     TypeError, ValueError: a budget that is negative or not finite, a limit that is negative."""
     made = _at_least_0(budget, "budget"), _at_least_0(limit, "limit", math.inf)
-    return TextPolicy(_core.TextPolicy(1, [], *made, [], []), f"regret_budget(budget={budget}, limit={limit})")
+    return TextPolicy((1, (), *made, (), ()), f"regret_budget(budget={budget}, limit={limit})")
 
 
 def entropy_window(threshold: float = 0.3, window: int = 6) -> TextPolicy:
@@ -53,7 +67,7 @@ def entropy_window(threshold: float = 0.3, window: int = 6) -> TextPolicy:
     made = _number(threshold, "threshold"), _at_least_0(window, "window")
     if not math.isfinite(made[0]):
         raise ValueError(f"threshold: {threshold} is not a finite number")
-    return TextPolicy(_core.TextPolicy(2, [], *made, [], []), f"entropy_window(threshold={threshold}, window={window})")
+    return TextPolicy((2, (), *made, (), ()), f"entropy_window(threshold={threshold}, window={window})")
 
 
 def phase(inside: PolicyLike, outside: PolicyLike, open: Union[int, Sequence[int]],
@@ -61,17 +75,21 @@ def phase(inside: PolicyLike, outside: PolicyLike, open: Union[int, Sequence[int
     """The policy `inside` after a token of `open`, as far as the next one of `close`; elsewhere `outside`. The state is 1
     inside, and 0 outside.
 
-    TypeError: policies or ids that are none."""
+    TypeError, ValueError: policies or ids that are none."""
+    policies = as_policy(inside), as_policy(outside)
+    marks = _marks(open, "open"), _marks(close, "close")
+    return TextPolicy((3, policies, 0, 0, *marks),
+                      f"phase('{policies[0]}', '{policies[1]}', open={list(marks[0])}, close={list(marks[1])})")
+
+
+def _marks(given: Any, name: str) -> tuple[int, ...]:
     from ._verify import _ids
 
-    policies = [as_policy(inside), as_policy(outside)]
-    marks = [[int(one) for one in _ids(ids, name) if 0 <= one < 2**31] for ids, name in ((open, "open"), (close, "close"))]
-    return TextPolicy(_core.TextPolicy(3, policies, 0, 0, *marks),
-                      f"phase({_text(policies[0])!r}, {_text(policies[1])!r}, open={marks[0]}, close={marks[1]})")
-
-
-def _text(one: _core.Policy) -> str:
-    return f"{one.name}:{','.join(f'{x:g}' for x in one.values)}" if one.values else one.name
+    ids = tuple(int(one) for one in _ids(given, name))
+    for one in ids:
+        if not 0 <= one < 2**31:
+            raise ValueError(f"{name}: {one} is no token id")
+    return ids
 
 
 def _number(x: Any, name: str) -> float:

@@ -24,16 +24,31 @@ Bonus = Union[bool, str, npt.ArrayLike, Sequence[Union[bool, str, int]]]
 # The name of each number in Verified.statuses and Verified.reasons.
 Status = IntEnum("Status", {_core.status_name(i): i for i in range(_core.status_count)})  # type: ignore[misc]
 
+Status.__doc__ = """What a number in Verified.statuses or Verified.reasons says: ok, or why no further token could be emitted."""
+
 # The name of each number in Verified.origins: where a token is from.
 Origin = IntEnum("Origin", {"no_token": -1, **{name: i for i, name in enumerate(_core.origins)}})  # type: ignore[misc]
+Origin.__doc__ = """What a number in Verified.origins says: the token was drafted and accepted, is drawn from the residual in place of a
+rejected one, or is a bonus, drawn where the draft has ended; no_token: there is none."""
 
 _tree_verifiers = {"traversal": False, "recursive": True}
 _proposals = {"greedy": 0, "sampled": 1, "top": 2, "independent": 3}  # draft/propose.hpp
 _verifiers = {"token": 0, "block": 1, "match": 2, "coupled": 3}
 
 
+def _refuse_lazy(x: Any, name: str) -> None:
+    """ValueError: an array, or a list with one, that is masked, or negated when it is read."""
+    if isinstance(x, (list, tuple)):
+        for one in x:
+            _refuse_lazy(one, name)
+    elif hasattr(x, "dtype"):
+        _core.refuse_lazy(x, name)
+
+
 def _array(x: Any, name: str) -> npt.NDArray[Any]:
-    """x as an array; of what is none, an array of objects. ValueError: a tensor on another device than the CPU."""
+    """x as an array; of what is none, an array of objects. ValueError: a tensor on another device than the CPU; a lazy
+    one."""
+    _refuse_lazy(x, name)
     try:
         return np.asarray(x)
     except Exception:
@@ -53,7 +68,7 @@ def _number(x: Any, name: str, dtype: Any) -> Any:
         except OverflowError:
             raise ValueError(f"{name}: {x} is out of range") from None
     given = _array(x, name)
-    if given.dtype.kind not in ("biu" if whole else "biuf"):
+    if given.size and given.dtype.kind not in ("biu" if whole else "biuf"):
         raise TypeError(f"{name}: expected {'whole numbers' if whole else 'numbers'}, not {type(x).__name__} of {given.dtype}")
     if given.ndim == 0:
         return int(given) if whole else float(given)
@@ -92,6 +107,10 @@ class Sampling:
                  top_p: Numbers = 1.0, min_p: Numbers = 0.0) -> None:
         self._core = _core.Sampling(_number(temperature, "temperature", np.float64), _number(top_k, "top_k", np.int64),
                                     _number(top_p, "top_p", np.float64), _number(min_p, "min_p", np.float64))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        s = self._core
+        return Sampling, (s.temperature, s.top_k, s.top_p, s.min_p)
 
     def __repr__(self) -> str:
         s = self._core
@@ -164,7 +183,7 @@ def _bonus(x: Any) -> Any:
     if isinstance(x, (bool, np.bool_, str)):
         return one(x)
     given = x if isinstance(x, (list, tuple)) else _array(x, "bonus")
-    if not isinstance(given, (list, tuple)) and (given.ndim != 1 or given.dtype.kind not in "biu"):
+    if not isinstance(given, (list, tuple)) and (given.ndim != 1 or (given.size and given.dtype.kind not in "biu")):
         raise TypeError(f"{expected}, not {type(x).__name__}")
     return np.array([one(choice) for choice in given], np.int64)
 
@@ -200,9 +219,9 @@ def _skipped(x: Any) -> Any:
     if x is None:
         return None
     given = _array(x, "skip")
-    if given.dtype.kind != "b" or given.ndim != 1:
+    if (given.size and given.dtype.kind != "b") or given.ndim != 1:
         raise TypeError(f"skip: expected bool [B], not {type(x).__name__} of {given.dtype} {list(given.shape)}")
-    return np.ascontiguousarray(given)
+    return np.ascontiguousarray(given, bool)
 
 
 def _out_array(out: Any) -> npt.NDArray[Any]:
@@ -330,7 +349,7 @@ def verify(
                the rows of each drafted token, those after the first rejected one included
     skip       bool [B]: True: the request is left alone: no token, and the status ok
     state      of regret_budget, entropy_window and phase: one number, or [B], after the text before the draft: 0 where a
-               text begins, then the result's `states`
+               text begins, then the result's `states`. An error where it is none: NaN, or below 0
     kept       bool [V], [B, V] or [B, gamma, V]: where the engine keeps a token that it drew from q; q itself is given
                whole. Give drafted tokens that were not kept, too: they are rejected, and what is owed for them is drawn
                (C++: rows/cut_row.hpp). It may not depend on the drawn token. For the verifiers "token" and "block", and
@@ -425,6 +444,7 @@ def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
     ValueError: arrays of different shapes, links that do not go to later nodes, or two to one node, or a
     sibling of the text.
     """
+    _refuse_lazy([next_child, next_sibling], "next_child, next_sibling")
     try:
         child, sibling = np.asarray(next_child), np.asarray(next_sibling)
     except Exception:

@@ -143,6 +143,9 @@ class TracedPolicy:
         if not (isinstance(self.pi, Node) and self.pi.row and not self.pi.truth):
             raise TypeError(f"specagg: {self.name} must return a row: one number for each token")
 
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # as a function: by its name
+
     def __call__(self, q: Node, p: Node, **parameters: Any) -> Node:
         """pi as a symbol, for another policy."""
         row: Node = self.function(q, p, **parameters)

@@ -123,10 +123,27 @@ struct array {
                            .c_str());
 }
 
+// An array whose memory does not have its values: torch negates or conjugates them when they are
+// read (Tensor.imag makes such), and a mask is not in it.
+inline void refuse_lazy(nb::handle x, const char* name) {
+  const auto has = [&](const char* one) { return PyObject_HasAttrString(x.ptr(), one) == 1; };
+  if (has("hardmask") || has("get_mask"))  // of numpy.ma, of torch.masked
+    refuse(name,
+           ": is a masked array, and its mask would be ignored; give its data, and what is "
+           "masked by mask= or by -inf");
+  for (const char* bit : {"is_neg", "is_conj"})
+    if (has(bit) && nb::cast<bool>(nb::getattr(x, bit)()))
+      refuse(name, ": is a view that torch negates or conjugates when it is read: give ", name,
+             ".resolve_neg() or ", name, ".resolve_conj()");
+}
+
 inline array array_of(nb::handle x, const char* name) {
+  refuse_lazy(x, name);
   array a{{}, name};
   if (!nb::try_cast<any_array>(x, a.given) || a.given.device_type() != nb::device::cpu::value)
     refuse_memory(x, name);
+  if (a.given.size() > 0 && a.data() == nullptr)
+    refuse(name, ": has no memory (one of torch's fake tensors, or one of zeros)");
   if (a.element() > 0 && reinterpret_cast<std::uintptr_t>(a.data()) % a.element() != 0)
     refuse(name, ": its memory is not aligned");
   return a;
@@ -247,6 +264,19 @@ struct policy {
   bool of_text = false;
 };
 
+// As the catalogue writes it: "lossy:alpha=0.2,beta=exact".
+inline std::string text_of(const policy& one) {
+  std::string text = one.known.name;
+  for (std::size_t k = 0; k < one.known.count; ++k) {
+    const engine::parameter& named = one.known.parameters[k];
+    const double x = one.chosen.parameters[k];
+    const nb::object number = nb::float_(x);
+    text += (k ? "," : ":") + std::string(named.name) + "=" +
+            (named.word && x == named.usual ? named.word : nb::repr(number).c_str());
+  }
+  return text;
+}
+
 // A policy of a whole text. For `known` it reads the draft: one of its policies may.
 struct text_policy : policy {
   engine::text_policy text;
@@ -262,6 +292,16 @@ struct text_policy : policy {
     of_text = true;
   }
   text_policy(const text_policy&) = delete;
+
+  // Whether x may be its state (verify/stateful.hpp); by_position has none.
+  void check_state(double x, const std::string& whose = "") const {
+    using enum engine::text_kind;
+    const bool flag = text.kind == phase;
+    if (text.kind == by_position || (flag ? x == 0 || x == 1 : x >= 0 && specagg::is_finite(x)))
+      return;
+    refuse("state: ", whose, nb::repr(nb::float_(x)).c_str(), " is no state of ", known.name,
+           ": expected ", flag ? "0 or 1" : "a finite number of at least 0");
+  }
 
  private:
   std::vector<engine::policy> each;

@@ -109,6 +109,7 @@ void bind_law_of_text(nb::module_& m) {
             warn_of_probabilities(name, all, V);
             return all;
           };
+          one.check_state(state);
           const engine::text_rows text{V, rows("q", q_rows), rows("p", p_rows), &one.text, state};
           nb::gil_scoped_release released;
           return int(specagg_engine_law_of_text(&text, pi.data()));

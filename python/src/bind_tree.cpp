@@ -145,12 +145,16 @@ verified_trees verify_trees(const tree_arguments& a) {
 }  // namespace
 
 void bind_tree(nb::module_& m) {
-  nb::class_<verified_trees, verified>(m, "VerifiedTrees")
-      .def_prop_ro("paths",
-                   [](nb::handle_t<verified_trees> self) {
-                     verified_trees& v = nb::cast<verified_trees&>(self);
-                     return view2<std::int32_t>(v.paths.data(), {v.requests, v.columns - 1}, self);
-                   })
+  nb::class_<verified_trees, verified>(m, "VerifiedTrees",
+                                       "The result of verify_tree(). Acceptances are not computed "
+                                       "(NaN).")
+      .def_prop_ro(
+          "paths",
+          [](nb::handle_t<verified_trees> self) {
+            verified_trees& v = nb::cast<verified_trees&>(self);
+            return view2<std::int32_t>(v.paths.data(), {v.requests, v.columns - 1}, self);
+          },
+          "[B, depth]: the accepted nodes, from the first to the last, then -1.")
       .def("__repr__", [](const verified_trees& v) { return "VerifiedTrees(" + text_of(v) + ")"; })
       .def("__getstate__", &state_of<verified_trees>)
       .def("__setstate__", &set_state<verified_trees>);

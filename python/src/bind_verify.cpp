@@ -187,6 +187,21 @@ std::vector<bool> skipped_of(nb::handle given, std::size_t B) {
   return skipped;
 }
 
+// The states before the drafts; NaN of policies without one, whose numbers are not read.
+std::vector<double> states_of(nb::handle given, const std::vector<const policy*>& policies,
+                              const std::vector<bool>& skipped) {
+  const per_request<double> state(given, "state", policies.size());
+  std::vector<double> states(policies.size(), std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t i = 0; i < policies.size(); ++i)
+    if (has_state(*policies[i])) {
+      states[i] = state[i];
+      if (!skipped[i])
+        static_cast<const text_policy&>(*policies[i])
+            .check_state(state[i], "request " + text_of(i) + ": ");
+    }
+  return states;
+}
+
 // If it is not by a policy of one position and whole rows: by what else r is verified.
 void verify_otherwise(engine::request& r, const policy& one, double& state,
                       std::pair<const std::uint8_t*, std::ptrdiff_t> kept) {
@@ -217,13 +232,11 @@ verified verify(const verify_arguments& a) {
   for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + draws(bonuses[i]));
 
   const token_flags kept(a.kept, "kept", B, rows.vocabulary);
-  const per_request<double> state(a.states, "state", B);
   std::vector<decltype(kept.of(0, 0))> kept_of(B);
   for (std::size_t i = 0; i < B; ++i) kept_of[i] = kept.of(i, drafts.size[i]);
 
   verified result(B, padded);
-  for (std::size_t i = 0; i < B; ++i)
-    if (has_state(*policies[i])) result.states[i] = state[i];
+  result.states = states_of(a.states, policies, skipped);
   const std::size_t part = specagg::verify_scratch(rows.vocabulary, padded);
   std::vector<double> scratch(B * part);
   std::vector<specagg::emission> out(B * (padded + 1));
@@ -259,38 +272,64 @@ verified verify(const verify_arguments& a) {
   return result;
 }
 
-}  // namespace
-
-void bind_verify(nb::module_& m) {
-#define VIEW1(name, member, T)                            \
-  def_prop_ro(name, [](nb::handle_t<verified> self) {     \
-    verified& v = nb::cast<verified&>(self);              \
-    return view1<T>(v.member.data(), {v.requests}, self); \
-  })
-#define VIEW2(name, member, T, columns)                            \
-  def_prop_ro(name, [](nb::handle_t<verified> self) {              \
-    verified& v = nb::cast<verified&>(self);                       \
-    return view2<T>(v.member.data(), {v.requests, columns}, self); \
-  })
-  nb::class_<verified>(m, "Verified")
-      .VIEW2("tokens", tokens, token_id, v.columns)
-      .VIEW1("emitted", emitted, std::int32_t)
-      .VIEW1("accepted", accepted, std::int32_t)
-      .VIEW1("ended", ended, std::int32_t)
-      .VIEW1("statuses", statuses, std::uint8_t)
-      .VIEW1("states", states, double)
-      .VIEW2("origins", origins, std::int8_t, v.columns)
-      .VIEW2("reasons", reasons, std::uint8_t, v.columns)
-      .VIEW2("log_pi", log_pi, double, v.columns)
-      .VIEW2("log_p", log_p, double, v.columns)
-      .VIEW2("acceptance_of_row", of_row, double, v.columns - 1)
-      .VIEW2("acceptance_of_token", of_token, double, v.columns - 1)
+void bind_verified(nb::module_& m) {
+#define VIEW1(name, member, T, doc)                           \
+  def_prop_ro(                                                \
+      name,                                                   \
+      [](nb::handle_t<verified> self) {                       \
+        verified& v = nb::cast<verified&>(self);              \
+        return view1<T>(v.member.data(), {v.requests}, self); \
+      },                                                      \
+      doc)
+#define VIEW2(name, member, T, columns, doc)                           \
+  def_prop_ro(                                                         \
+      name,                                                            \
+      [](nb::handle_t<verified> self) {                                \
+        verified& v = nb::cast<verified&>(self);                       \
+        return view2<T>(v.member.data(), {v.requests, columns}, self); \
+      },                                                               \
+      doc)
+  nb::class_<verified>(
+      m, "Verified",
+      "The result of verify() for B requests. The arrays are views of this object. "
+      "It can be pickled.")
+      .VIEW2("tokens", tokens, token_id, v.columns, "[B, gamma + 1]: the emitted tokens, then -1.")
+      .VIEW1("emitted", emitted, std::int32_t, "[B]: how many there are.")
+      .VIEW1("accepted", accepted, std::int32_t, "[B]: how many of them were drafted.")
+      .VIEW1("ended", ended, std::int32_t,
+             "[B]: the end-of-text token that is the last one, or -1.")
+      .VIEW1("statuses", statuses, std::uint8_t,
+             "[B]: Status.ok, or why no further token could be emitted.")
+      .VIEW1("states", states, double,
+             "[B]: of a policy with state, that after the emitted tokens; NaN of another policy.")
+      .VIEW2("origins", origins, std::int8_t, v.columns,
+             "[B, gamma + 1]: where the token is from: Origin.accepted: the draft; residual: drawn "
+             "in place of a rejected one; bonus: drawn from the law where the draft has ended; "
+             "no_token.")
+      .VIEW2("reasons", reasons, std::uint8_t, v.columns,
+             "[B, gamma + 1]: Status.ok, or what ended the draft at this position.")
+      .VIEW2("log_pi", log_pi, double, v.columns,
+             "[B, gamma + 1]: log-probability under the policy's law; NaN where there is no token.")
+      .VIEW2("log_p", log_p, double, v.columns, "[B, gamma + 1]: the same under p.")
+      .VIEW2("acceptance_of_row", of_row, double, v.columns - 1,
+             "[B, gamma]: the probability that a token drawn from this row is accepted, sum min(q, "
+             "pi); match: sum q pi; coupled: 1 or 0, whether the drafted token is accepted, as "
+             "Gumbel-max coupling leaves no chance. NaN beyond the draft.")
+      .VIEW2("acceptance_of_token", of_token, double, v.columns - 1,
+             "[B, gamma]: that of the drafted token y: min(1, pi(y) / q(y)); match: pi(y); "
+             "coupled: as of_row.")
       .def("__len__", [](const verified& v) { return v.requests; })
       .def("__repr__", [](const verified& v) { return "Verified(" + text_of(v) + ")"; })
       .def("__getstate__", &state_of<verified>)
       .def("__setstate__", &set_state<verified>);
 #undef VIEW1
 #undef VIEW2
+}
+
+}  // namespace
+
+void bind_verify(nb::module_& m) {
+  bind_verified(m);
   m.def(
       "verify",
       [](nb::handle drafts, nb::handle q, nb::handle p, nb::handle policies, int verifier,

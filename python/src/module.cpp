@@ -15,19 +15,44 @@ namespace python {
 namespace {
 
 void bind_machine(nb::module_& m) {
-  m.def("isa", &specagg_engine_isa);
-  m.def("set_threads", [](unsigned threads) {
-    if (threads < 1 || threads > most_threads)
-      refuse("threads: ", text_of(threads), " is not between 1 and ", text_of(most_threads));
-    workers& all = shared_workers();
-    nb::gil_scoped_release released;  // a call may be at work
-    const std::lock_guard lock(all.busy);
-    all.wanted = threads;
-  });
+  m.def("refuse_lazy", &refuse_lazy, "x"_a.none(), "name"_a);
+  m.def("isa", &specagg_engine_isa,
+        "The instruction set that was chosen at import; SPECAGG_ISA in the environment names "
+        "another.");
+  m.def(
+      "set_threads",
+      [](nb::handle threads) {
+        if (!PyIndex_Check(threads.ptr()))
+          throw nb::type_error((std::string("threads: expected a whole number, not ") +
+                                nb::type_name(threads.type()).c_str())
+                                   .c_str());
+        unsigned wanted = 0;
+        if (!nb::try_cast(threads, wanted) || wanted < 1 || wanted > most_threads)
+          refuse("threads: ", nb::str(threads).c_str(), " is not between 1 and ",
+                 text_of(most_threads));
+        workers& all = shared_workers();
+        nb::gil_scoped_release released;  // a call may be at work
+        const std::lock_guard lock(all.busy);
+        all.wanted = wanted;
+      },
+      "threads"_a.none(),
+      "How many threads verify() and draw() work on, the caller's included: 1 to 1024. All cores "
+      "unless set.");
+}
+
+std::vector<double> values_of(const policy& p) {
+  return {p.chosen.parameters.begin(), p.chosen.parameters.begin() + std::ptrdiff_t(p.known.count)};
+}
+bool is_same(const policy& a, const policy& b) {
+  if (a.of_text || b.of_text) return &a == &b;
+  return a.chosen.line == b.chosen.line && values_of(a) == values_of(b);
 }
 
 void bind_policies(nb::module_& m) {
-  nb::class_<policy>(m, "Policy")
+  nb::class_<policy>(
+      m, "Policy",
+      "A policy with its parameters, made by specagg.policy(). Two are equal if name "
+      "and parameters are. It can be pickled.")
       .def("__init__",
            [](policy* self, int line, const std::vector<double>& parameters) {
              new (self) policy{};
@@ -38,16 +63,41 @@ void bind_policies(nb::module_& m) {
              std::copy(parameters.begin(), parameters.end(), self->chosen.parameters.begin());
            })
       .def("valid", [](const policy& p) { return specagg_engine_valid(&p.chosen); })
-      .def_prop_ro("name", [](const policy& p) { return p.known.name; })
-      .def_prop_ro("law", [](const policy& p) { return p.known.law; })
-      .def_prop_ro("reads_draft", [](const policy& p) { return p.known.reads_draft; })
-      .def_prop_ro("values", [](const policy& p) {
-        return std::vector<double>(p.chosen.parameters.begin(),
-                                   p.chosen.parameters.begin() + std::ptrdiff_t(p.known.count));
+      .def_prop_ro(
+          "name", [](const policy& p) { return p.known.name; }, "As policies() has it.")
+      .def_prop_ro(
+          "law", [](const policy& p) { return p.known.law; }, "Its equation in words.")
+      .def_prop_ro(
+          "reads_draft", [](const policy& p) { return p.known.reads_draft; },
+          "Whether its law needs the draft's row.")
+      .def_prop_ro("values", &values_of, "Of its parameters.")
+      .def("__str__", [](const policy& p) { return text_of(p); })
+      .def("__repr__", [](const policy& p) { return "policy('" + text_of(p) + "')"; })
+      .def(
+          "__eq__",
+          [](const policy& a, nb::handle other) {
+            const policy* b = nullptr;
+            return nb::try_cast(other, b) && b && is_same(a, *b);
+          },
+          "other"_a.none())
+      .def("__hash__",
+           [](const policy& p) {
+             if (p.of_text) return nb::hash(nb::int_(std::uintptr_t(&p)));
+             return nb::hash(nb::make_tuple(p.known.name, nb::tuple(nb::cast(values_of(p)))));
+           })
+      // By its text: in another version it is the same policy, or there is an error.
+      .def("__reduce__", [](const policy& p) {
+        if (p.of_text) throw nb::type_error("cannot pickle a part of a specagg.TextPolicy");
+        return nb::make_tuple(nb::module_::import_("specagg").attr("policy"),
+                              nb::make_tuple(text_of(p)));
       });
+  // specagg.TextPolicy has one, and knows what it is made of: this one is equal to itself alone.
   nb::class_<text_policy, policy>(m, "TextPolicy")
       .def(nb::init<int, const std::vector<const policy*>&, double, double, std::vector<token_id>,
                     std::vector<token_id>>());
+}
+
+void bind_catalogue(nb::module_& m) {
   // Every policy: (name, law, reads_draft, [(parameter, low, high, usual, open, flag, word)])
   m.def("policies", [] {
     nb::list all;
@@ -99,6 +149,7 @@ NB_MODULE(_core, m) {
   bind_plan(m.def_submodule("plan"));
   bind_machine(m);
   bind_policies(m);
+  bind_catalogue(m);
   bind_names(m);
   bind_options(m);
   bind_verify(m);

@@ -517,7 +517,7 @@ OTHERWISE: dict[str, Any] = {"num_assistant_tokens": 7, "num_assistant_tokens_sc
                              "assistant_confidence_threshold": 0.3, "max_matching_ngram_size": 3, "cache_implementation": "static"}
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
+@pytest.mark.parametrize("name", [name for name in OTHERWISE if name in vars(transformers.GenerationConfig())])
 def test_how_transformers_drafts_is_refused_of_a_call_alone(target: Any, near: Any, name: str) -> None:
     values = {name: OTHERWISE[name]}
     with pytest.raises(ValueError, match=name):
@@ -692,6 +692,25 @@ def test_a_wrong_argument_is_named(target: Any, near: Any, wrong: dict[str, Any]
 def test_a_tensor_without_memory_is_named_with_its_device() -> None:
     with pytest.raises(ValueError, match=r"^p: is on the device meta; .* p.cpu\(\)$"):
         specagg.verify(np.array([[1, 2]]), None, torch.zeros(1, 3, 8, device="meta"))
+
+
+def test_a_tensor_whose_memory_has_other_values_is_refused_by_name() -> None:
+    p = torch.randn(1, 3, 8)
+    drafts = np.array([[1, 2]])
+    how: dict[str, Any] = dict(seed=1, positions=0)
+    negated = torch._neg_view(p)
+    imaginary = torch.complex(p[0], p[0]).conj().imag  # such a view without a word of it
+    for name, call in {"p": lambda: specagg.verify(drafts, None, negated), "q": lambda: specagg.verify(drafts, negated[:, :2], p),
+                       "rows": lambda: specagg.draw(imaginary), "mask": lambda: specagg.verify(drafts, None, p, mask=negated),
+                       "temperature": lambda: specagg.Sampling(temperature=negated[0, 0])}.items():
+        with pytest.raises(ValueError, match=rf"^{name}: is a view that torch negates .* give {name}.resolve_neg\(\)"):
+            call()
+    with pytest.raises(ValueError, match="^p: is a view"):
+        specagg.verify(drafts, None, torch.complex(p, p).conj())
+    found = specagg.verify(drafts, None, negated.resolve_neg(), **how)
+    assert np.array_equal(found.log_p, specagg.verify(drafts, None, -p, **how).log_p, equal_nan=True)
+    with pytest.raises((TypeError, ValueError), match="^p: "):
+        specagg.verify(drafts, None, torch._efficientzerotensor((1, 3, 8)))
 
 
 def test_models_that_cannot_go_back_are_refused(target: Any) -> None:

@@ -237,6 +237,11 @@ def test_what_a_policy_of_a_text_refuses():
         specagg.entropy_window("0.3")
     with pytest.raises(TypeError, match="open: expected token ids"):
         specagg.phase("lossless", "lossless", ["<think>"], [2])
+    for wrong in (-5, 2**40, 2**31):
+        with pytest.raises(ValueError, match=f"^open: {wrong} is no token id"):
+            specagg.phase("lossless", "lossless", wrong, 2)
+        with pytest.raises(ValueError, match=f"^close: {wrong} is no token id"):
+            specagg.phase("lossless", "lossless", [1], [2, wrong])
     with pytest.raises(ValueError, match="state: 2 values for 1 requests"):
         specagg.verify(drafts, q, p, specagg.regret_budget(1), state=[0, 1])
 
@@ -249,6 +254,22 @@ def test_a_state_is_kept_where_nothing_is_emitted_and_by_pickle():
     v = specagg.verify(drafts, q, p, policy, state=[0.25, 0.5, 0.75], skip=np.array([False, False, True]))
     assert v.states[1] == 0.5 and v.states[2] == 0.75 and v.statuses[1] != 0 and v.states[0] == 0.25  # equal logits: no regret
     assert np.array_equal(pickle.loads(pickle.dumps(v)).states, v.states)
+
+
+def test_a_state_that_no_text_has_is_refused():
+    drafts, q = np.zeros((2, 1), int), np.zeros((2, 2, V))
+    half = np.full((1, 2), 0.5)
+    phase = specagg.phase("lossless", "lossless", 1, 2)
+    for policy, wrong in ((specagg.regret_budget(1), [np.nan, -1, np.inf]), (specagg.entropy_window(), [np.nan, -1, np.inf]),
+                          (phase, [np.nan, -1, 0.5, 2])):
+        for state in wrong:
+            with pytest.raises(ValueError, match=f"^state: request 1: {float(state)} is no state of"):
+                specagg.verify(drafts, q, q, policy, state=[0, state])
+            with pytest.raises(ValueError, match="^state: "):
+                specagg.law(policy, half, half, state=state)
+            # of a policy without one nothing is read, and `states` has NaN there
+            assert not specagg.verify(drafts, q, q, ["lossless", policy], state=[state, 0]).statuses.any()
+            assert not specagg.verify(drafts, q, q, policy, state=[state, 0], skip=[True, False]).statuses.any()
 
 
 KEPT = np.array([True, False, True])

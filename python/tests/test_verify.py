@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """verify() and draw(): tokens, laws, every kind of array, and what is refused."""
 
+import ast
 import copy
 import functools
 import itertools
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -388,6 +390,61 @@ def test_results_are_pickled_and_writable():
         specagg.Verified.__new__(specagg.Verified).__setstate__((4, 4, [b""]))
 
 
+def test_policies_and_options_are_pickled_copied_and_compared():
+    near = [specagg.policy("token_v3", alpha=x) for x in (0.3, 0.1 + 0.2)]
+    ways = [specagg.policy("token-v3:alpha=0.3"), specagg.policy("token_v3", alpha="0.3")]
+    assert ways == [near[0]] * 2 and len({*ways, *near}) == 2 and near[0] != near[1]
+    assert near[0] != specagg.policy("token_v2", alpha=0.3) and near[0] != "token_v3:alpha=0.3" and near[0] is not None
+    assert str(specagg.policy("lossy:alpha=0.2")) == "lossy:alpha=0.2,beta=exact"
+    assert repr(near[1]) == "policy('token-v3:alpha=0.30000000000000004')"
+    policies = [specagg.policy(one.name) for one in specagg.policies()] + near
+    texts = [specagg.by_position(near), specagg.by_position(near[:1]), specagg.regret_budget(1), specagg.regret_budget(1, 2),
+             specagg.entropy_window(0.25, 2), specagg.phase("token_v3:alpha=0.3", "lossless", 1, [2]),
+             specagg.phase("token_v3:alpha=0.3", "lossless", 1, [3])]
+    for one in [*policies, *texts]:
+        for again in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one), eval(repr(one), {**vars(specagg), "inf": np.inf})):
+            assert type(again) is type(one) and again == one and hash(again) == hash(one) and repr(again) == repr(one)
+        assert [one == other for other in [*policies, *texts]].count(True) == 1
+    drafts, q, p = batch(gamma=2)
+    text = pickle.loads(pickle.dumps(texts[0]))
+    same(specagg.verify(drafts, q, p, text, bonus=False, seed=1, positions=0),
+         specagg.verify(drafts, q, p, texts[0], bonus=False, seed=1, positions=0))
+
+    sampling = specagg.Sampling(np.linspace(0.5, 2, 4), 7, 0.9, [0, 0.1, 0, 0.1])
+    penalties = Penalties([[1, 2], [], [3], [0]], 1.2, [0, 0.5, 0, 0], 0.1)
+    for change in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        assert repr(change(sampling)) == repr(sampling)
+        how = dict(seed=1, positions=0)
+        same(specagg.verify(drafts, q[:, :2], p, sampling=change(sampling), penalties=change(penalties), **how),
+             specagg.verify(drafts, q[:, :2], p, sampling=sampling, penalties=penalties, **how))
+
+
+def test_help_says_what_the_stubs_say():
+    stubs = ast.parse((pathlib.Path(specagg.__file__).parent / "_core.pyi").read_text())
+
+    def words(text):
+        return " ".join((text or "").split())
+
+    for stub in stubs.body:
+        found = getattr(specagg, getattr(stub, "name", ""), None)
+        if isinstance(stub, ast.FunctionDef) and ast.get_docstring(stub):
+            assert words(found.__doc__).endswith(words(ast.get_docstring(stub))), stub.name
+        elif isinstance(stub, ast.ClassDef) and isinstance(found, type) and found.__module__ == "specagg._core":
+            assert words(found.__doc__) == words(ast.get_docstring(stub)) != "", stub.name
+            for one in stub.body:
+                if isinstance(one, ast.FunctionDef) and one.decorator_list:
+                    assert words(getattr(found, one.name).__doc__) == words(ast.get_docstring(one)), one.name
+    for one in (getattr(specagg, name) for name in specagg.__all__):
+        assert one is specagg.plan or len(one.__doc__) > 20 and not one.__doc__.startswith("An enumeration"), one
+
+
+def test_a_wrong_number_of_threads_is_named():
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1025, ValueError), (2**70, ValueError), (1.5, TypeError), ("2", TypeError),
+                         (None, TypeError)):
+        with pytest.raises(error, match="^threads: "):
+            specagg.set_threads(wrong)
+
+
 def test_origins_have_names():
     drafts, q, p = batch(B=40)
     r = verify(drafts, q, p)
@@ -415,6 +472,42 @@ def test_empty_batches():
     drafts = np.zeros((2, 0), np.int32)
     r = verify(drafts, None, logits(2, 1))
     assert (r.emitted == 1).all() and r.tokens.shape == (2, 1)
+    drafts, q, p = batch(B=0)
+    for none in ([], (), np.array([])):  # numpy makes float64 of an empty list
+        of_each = specagg.Sampling(none, none, none, none)
+        r = specagg.verify(drafts, q, p, [], seed=none, requests=none, positions=none, sampling=of_each, lengths=none, bonus=none,
+                           skip=none, state=none, penalties=Penalties([], none, none, none))
+        assert len(r) == 0
+        assert len(specagg.draw(q[:, 0], seed=none, requests=none, positions=none, sampling=of_each)) == 0
+        assert len(specagg.verify_tree(drafts, drafts, None, p, [], seed=none, requests=none, positions=none)) == 0
+    assert len(specagg.verify(drafts[0:0, 0], None, p[:, 0], offsets=[0], seed=[], positions=[])) == 0
+    with pytest.raises(ValueError, match=r"offsets: expected B \+ 1 numbers, not \[0\]"):
+        specagg.verify(drafts[0:0, 0], None, p[:, 0], offsets=[])
+    with pytest.raises(ValueError, match="positions: 0 values for 4 requests"):
+        verify(*batch(), positions=[])
+
+
+def test_a_masked_array_is_refused_by_name():
+    drafts, q, p = batch()
+
+    def masked(x):
+        return np.ma.masked_array(x, np.ones_like(x, bool))
+
+    for name, call in {
+        "drafts": lambda: verify(masked(drafts), q, p), "q": lambda: verify(drafts, masked(q), p),
+        "p": lambda: verify(drafts, q, masked(p)), "mask": lambda: verify(drafts, q, p, mask=masked(np.ones(V, bool))),
+        "positions": lambda: verify(drafts, q, p, positions=masked(np.arange(4))),
+        "temperature": lambda: specagg.Sampling([1.0, np.ma.masked]), "skip": lambda: verify(drafts, q, p, skip=masked(drafts[:, 0] > 0)),
+        "history": lambda: Penalties([masked(drafts[0])] * 4), "end_of_text": lambda: verify(drafts, q, p, end_of_text=masked([1])),
+        "rows": lambda: draw(masked(q[:, 0])), "tokens": lambda: specagg.verify_tree(masked(drafts), drafts * 0, None, p),
+        "parents": lambda: specagg.verify_tree(drafts, masked(drafts * 0), None, p),
+        "law": lambda: specagg.goodness_of_fit([0], masked(np.ones(1))), "next_child": lambda: specagg.parents_of(masked([-1]), [-1]),
+        "kept": lambda: verify(drafts, q, p, kept=masked(np.ones(V, bool))),
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name}.*: is a masked array, and its mask would be ignored"):
+            call()
+    with pytest.raises(ValueError, match="^q: is a masked array"):
+        specagg.law("opt", [masked([0.5, 0.5])], [[0.5, 0.5]])
 
 
 def test_results_do_not_depend_on_threads():
