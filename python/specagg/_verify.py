@@ -40,8 +40,9 @@ def _refuse_lazy(x: Any, name: str) -> None:
     """ValueError: an array, or a list with one, that is masked, or negated when it is read."""
     if isinstance(x, (list, tuple)):
         for one in x:
-            _refuse_lazy(one, name)
-    elif hasattr(x, "dtype"):
+            if type(one) is not int and type(one) is not float:  # as most are
+                _refuse_lazy(one, name)
+    elif type(x) is not np.ndarray and hasattr(x, "dtype"):
         _core.refuse_lazy(x, name)
 
 

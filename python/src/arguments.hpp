@@ -126,6 +126,9 @@ struct array {
 // An array whose memory does not have its values: torch negates or conjugates them when they are
 // read (Tensor.imag makes such), and a mask is not in it.
 inline void refuse_lazy(nb::handle x, const char* name) {
+  static PyObject* const plain =
+      nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+  if (x.type().is(plain)) return;  // most are, and a look for what is not there takes a microsecond
   const auto has = [&](const char* one) { return PyObject_HasAttrString(x.ptr(), one) == 1; };
   if (has("hardmask") || has("get_mask"))  // of numpy.ma, of torch.masked
     refuse(name,
