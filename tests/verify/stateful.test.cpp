@@ -259,7 +259,12 @@ TEST_CASE("the law of texts: the state before the text, and texts that have no l
     refused(any_stateful{phase<any_catalogued, any_catalogued>{}}, any_stateful::state{x});
   }
   refused(entropy_window{0.3, 2}, entropy_window::state{3});
-  CHECK(!law_of_texts(entropy_window{0.3, 1.5}, {-0.5}, 1, q_of, p_of).empty());  // 1.5 - 1 - 1
+  const entropy_window uneven{0.3, 1.5};
+  refused(uneven, entropy_window::state{-0.5});
+  const probabilities p = p_of({});
+  const auto row = as_row(p).normalise(true);
+  const target_rows<true, std::decay_t<decltype(row)>> rows(row);
+  CHECK(uneven.advance(uneven.advance({1.5}, rows, 0), rows, 0).left == 0);  // 1.5, 0.5, 0
 
   random_streams chooser(1);
   const auto one = [](const path&) { return probabilities{0, 1, 0}; };  // token 1 stands

@@ -164,7 +164,7 @@ struct entropy_window {
   };
   constexpr bool valid() const { return is_finite(threshold) && window >= 0 && is_finite(window); }
   constexpr state begin() const { return {}; }
-  constexpr bool is_state(const state& s) const { return s.left > -1 && s.left <= window; }
+  constexpr bool is_state(const state& s) const { return s.left >= 0 && s.left <= window; }
 
   template <class Rows>
   SPECAGG_FUNCTION static double entropy(const Rows& rows) {
@@ -193,7 +193,7 @@ struct entropy_window {
   SPECAGG_FUNCTION gate at(const state& s) const { return {threshold, s.left > 0}; }
   template <class Rows>
   SPECAGG_FUNCTION state advance(const state& s, const Rows& rows, token_id y) const {
-    if (s.left > 0) return {s.left - 1};
+    if (s.left > 0) return {s.left > 1 ? s.left - 1 : 0};  // a window may be no whole number
     const auto top = token_id(rows.argmax([](auto v) { return v.p; }));
     return {y != top && entropy(rows) >= threshold ? window : 0};
   }
