@@ -45,7 +45,7 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
   CHECK(told([](hello& h) {
           h.version = 9;
           h.codec.vocabulary = 1;
-        }) == "version: 2 on the device, 9 on the server");
+        }) == "version: 4 on the device, 9 on the server");
   CHECK(told([](hello& h) { h.kind = protocol::dssd; }) ==
         "protocol: dragon on the device, dssd on the server");
   CHECK(told([](hello& h) { h.seed_hash = hash_of_seed(2); }) ==

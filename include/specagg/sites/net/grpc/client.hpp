@@ -20,10 +20,15 @@ namespace detail {
 class client_stream final
     : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  client_stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
-                const limits& l, accept_function accept,
+  // alive: released when the stream no longer needs the channel.
+  client_stream(std::shared_ptr<void> alive, const std::shared_ptr<grpc::Channel>& channel,
+                const std::string& token, const limits& l, accept_function accept,
                 std::function<void(const std::string&)> ended)
-      : stream(l), stub_(channel), accept_(std::move(accept)), ended_(std::move(ended)) {
+      : stream(l),
+        alive_(std::move(alive)),
+        stub_(channel),
+        accept_(std::move(accept)),
+        ended_(std::move(ended)) {
     if (!token.empty()) context_.AddMetadata("authorization", "Bearer " + token);
     stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
   }
@@ -52,6 +57,7 @@ class client_stream final
   void all_sent() override { StartWritesDone(); }  // then the server ends the stream
   void finish() override { RemoveHold(); }
   void cancel() override { context_.TryCancel(); }
+  std::shared_ptr<void> alive_;  // first, so the last that is destroyed
   grpc::ClientContext context_;
   grpc::GenericStub stub_;
   accept_function accept_;
@@ -85,32 +91,30 @@ class client {
     // a new TCP connection each time: bytes that were lost or damaged may have spoilt the last one
     arguments_.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   }
+  // The last channel must go on this thread: where it goes on one of gRPC's, gRPC aborts.
   ~client() {
-    std::unique_lock lock(all_->mutex);
-    all_->quit = true;
-    if (const auto s = all_->stream.lock()) {
-      lock.unlock();
-      s->cut();
-      lock.lock();
+    {
+      const std::lock_guard lock(all_->mutex);
+      all_->quit = true;
     }
+    if (const auto s = stream()) s->cut();
+    std::unique_lock lock(all_->mutex);
     all_->ended.wait(lock, [&] { return all_->under_way == 0; });
   }
   // Begins to connect. accept() is called when the connection is made. ended(why) is called when it
   // is over or cannot be made; only then may connect() be called again. Both are called on gRPC's
   // threads.
   void connect(accept_function accept, std::function<void(const std::string&)> ended) {
-    const std::lock_guard lock(all_->mutex);
-    if (all_->quit) return;
+    channel_ = grpc::CreateCustomChannel(address_, credentials_, arguments_);
     const auto s = std::make_shared<detail::client_stream>(
-        grpc::CreateCustomChannel(address_, credentials_, arguments_), token_, limits_,
-        std::move(accept),
-        [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
-          const is_over last{*all};
+        std::make_shared<under_way>(all_), channel_, token_, limits_, std::move(accept),
+        [with = security_, ended = std::move(ended)](const std::string& why) {
           const std::string cause = net::probable_cause(why, with);
           ended(cause.empty() ? why : cause + " (" + why + ")");
         });
+    const std::lock_guard lock(all_->mutex);
+    if (all_->quit) return;
     all_->stream = s;
-    ++all_->under_way;
     s->begin();
   }
   void close(const std::string& why) {  // first sends what is queued
@@ -128,13 +132,18 @@ class client {
     int under_way = 0;
     bool quit = false;
   };
-  struct is_over {
-    connections& all;
-    ~is_over() {
-      const std::lock_guard lock(all.mutex);
-      --all.under_way;
-      all.ended.notify_all();
+  struct under_way {
+    explicit under_way(std::shared_ptr<connections> of) : all(std::move(of)) {
+      const std::lock_guard lock(all->mutex);
+      ++all->under_way;
     }
+    ~under_way() {
+      const std::lock_guard lock(all->mutex);
+      --all->under_way;
+      all->ended.notify_all();
+    }
+    under_way(const under_way&) = delete;
+    const std::shared_ptr<connections> all;
   };
   std::shared_ptr<detail::client_stream> stream() {
     const std::lock_guard lock(all_->mutex);
@@ -149,6 +158,7 @@ class client {
   security security_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
   grpc::ChannelArguments arguments_;
+  std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<connections> all_ = std::make_shared<connections>();
 };
 
