@@ -183,47 +183,52 @@ def drawn(probs: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
 def without_masked(r: Round, which: Sequence[bool], ids: Tensor | None = None) -> tuple[Round, Tensor]:
     """For requests that forbid tokens: rows of the target have -inf there, drafts were drawn with them. A draft ends with
     its first forbidden token, which is drawn again from what its row has left; all rows of q are what is left of them. So
-    drafted tokens are of their rows again, and a policy sees q and p with the same tokens.
+    drafted tokens are of their rows again, and a policy sees q and p with the same tokens. Drafts without rows end before
+    their first forbidden token.
 
     which: [B]; ids: [N], the tokens that were drawn, if r.drafts has -1 in place of some. Returns the round, and how many
     tokens each request may emit [B]: after a token that was drawn again there is no row of the target.
     """
     B, N, device = len(which), len(r.drafts), r.rows.device
     limits = torch.full((B,), r.most + 1, dtype=torch.int64, device=device)
-    if r.q is None or N == 0 or not any(which):
+    if N == 0 or not any(which):
         return r, limits
     ids = (r.drafts if ids is None else ids).long()
     of = requests_of_drafts(r.cu_num_draft_tokens, N)
-    masks = torch.tensor(which, device=device)[of]
     first = torch.cat([of.new_zeros(1), r.cu_num_draft_tokens[:-1].long()])
     at = torch.arange(N, device=device)
-    steps = at - first[of]
-    mine = masks.nonzero()[:, 0] if device.type == "cpu" else at  # nothing waits for a device
-    allowed = r.rows[mine + of[mine]] > -torch.inf
-    q = r.q.clone()
-    if r.q_logits:
-        left = q[mine].masked_fill(~allowed, -torch.inf)
-    else:
-        left = q[mine].masked_fill(~allowed, 0.0)
-        largest = left.amax(-1, keepdim=True)
-        left = torch.where(largest >= torch.finfo(left.dtype).tiny, left / largest, torch.zeros_like(left))
-        left /= left.sum(-1, keepdim=True).clamp(min=1)
-    q[mine] = torch.where(masks[mine, None], left, q[mine])
-    forbidden = torch.zeros_like(masks)
-    forbidden[mine] = masks[mine] & (ids[mine] >= 0) & ~allowed.gather(1, ids[mine].clamp(0, allowed.shape[1] - 1)[:, None])[:, 0]
+    steps, rows = at - first[of], at + of
+    masks = torch.tensor(which, device=device)[of] & (r.rows.amin(-1)[rows] == -torch.inf)
+    forbidden = masks & (ids >= 0) & (r.rows[rows, ids.clamp(0, r.rows.shape[1] - 1)] == -torch.inf)
     ends = limits.scatter_reduce(0, of, torch.where(forbidden, steps + 1, limits[of]), "amin")
-    again = forbidden & (steps + 1 == ends[of])
-    rows = again.nonzero()[:, 0] if device.type == "cpu" else at
-    temperature = r.temperature[of[rows]]
-    probs = q[rows]
+    if r.q is None:
+        return r._replace(drafts=r.drafts.masked_fill(steps + 1 >= ends[of], -1)), limits
+    q, mine = r.q.clone(), masks.nonzero()[:, 0] if device.type == "cpu" else at  # nothing waits for a device
+    left, closed = q[mine], masks[mine, None] & (r.rows[rows[mine]] == -torch.inf)
+    if r.q_logits:
+        left.masked_fill_(closed, -torch.inf)
+    else:
+        left.masked_fill_(closed, 0.0)
+        largest = left.amax(-1, keepdim=True)
+        left.div_(largest.clamp(min=torch.finfo(left.dtype).tiny))
+        left.div_(torch.where(largest > 0, left.sum(-1, keepdim=True), torch.ones_like(largest)))
+    q[mine] = left if device.type == "cpu" else torch.where(masks[mine, None], left, q[mine])
+    again = first + ends - 1  # of each request, if it is one of its drafts
+    there = ends <= r.most
+    again = torch.where(there, again, torch.zeros_like(again))
+    if device.type == "cpu":
+        again, there = again[there], there[there]
+    whose = of[again]
+    probs, temperature = q[again], r.temperature[whose]
     if r.q_logits:
         probs = torch.softmax(probs / divisors(temperature)[:, None], -1).nan_to_num(0.0)
-    u = uniforms(r.seeds[of[rows]], r.positions[of[rows]], steps[rows], stream=1)
-    new = drawn(probs, u, temperature)
+    new = drawn(probs, uniforms(r.seeds[whose], r.positions[whose], steps[again], stream=1), temperature)
     new = torch.where(new < probs.shape[1], new, torch.full_like(new, -1)).to(r.drafts.dtype)
-    drafts = torch.where(steps + 1 > ends[of], torch.full_like(r.drafts, -1), r.drafts)
-    drafts[rows] = torch.where(again[rows], new, drafts[rows])
-    return r._replace(drafts=drafts, q=q), ends
+    drafts = r.drafts.masked_fill(steps + 1 > ends[of], -1)
+    # rows that are no drafts to draw again write what stands there, to a place behind all
+    longer = torch.cat([drafts, drafts.new_zeros(1)])
+    longer[torch.where(there, again, torch.full_like(again, N))] = new
+    return r._replace(drafts=longer[:N], q=q), ends
 
 
 def cut(out: Decided, limits: Tensor) -> Decided:

@@ -127,7 +127,7 @@ def _edits(how: Any) -> bool:
 def dropped(self: Any, counts: list[int], drafted: Any) -> dict[int, tuple[Tensor, Tensor]]:
     """{request: (id [1], row of q [1, V])}: the first token that vLLM's scheduler took off a draft. It does so where a
     grammar forbids the token, so because of what was drawn: without it the token's position had the law (1 - q(allowed)) p +
-    ... instead of p. drafted: ids of the requests whose drafts follow their texts (not those of a part of a prompt)."""
+    ... instead of p. (Where it does so for want of room, the token is as good as another.) drafted: ids of the requests whose drafts follow their texts (not those of a part of a prompt)."""
     ids, q, of = self._draft_token_ids, self._draft_probs, self._draft_prob_req_ids
     if q is None or of is None or not torch.is_tensor(ids):
         return {}
@@ -182,6 +182,8 @@ def forward(self: Any, metadata: Any, draft_probs: Tensor | None, logits: Tensor
               torch.zeros(B, dtype=torch.int64, device=device) if positions is None else positions,
               torch.zeros(B, device=device) if how.temperature is None else how.temperature[:B], how.top_k, how.top_p)
     whole, limits = without_masked(with_dropped(r, metadata.num_draft_tokens, more), forbids)
+    for i in more:  # no token follows a draft that is longer than its rows of the target
+        limits[i] = limits[i].clamp(max=metadata.num_draft_tokens[i] + 1)
     out = decide(whole, settings, _log)
     if any(forbids):
         out = cut(out, limits)

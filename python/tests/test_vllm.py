@@ -603,6 +603,39 @@ def test_v1_structured_output_has_the_law(vllm, text, dropped):
         assert len(after) > 2000 and specagg.goodness_of_fit(after, second).passed
 
 
+@pytest.mark.parametrize("text", ["lossless", "lossless,verifier=block", "lossless,verifier=match", "ensemble:lambda=0.5"])
+def test_v1_a_draft_that_is_cut_for_want_of_room_has_no_bonus_of_another_row(vllm, text):
+    """Nothing is forbidden; half of the requests have one draft of two scheduled."""
+    B, many = 20000, Many(20000)
+    short = np.arange(B) % 2 == 0
+    drafts = [one[:1] if cut else one for one, cut in zip(many.drafts, short)]
+    there = torch.from_numpy(~(np.repeat(short, 3) & (np.arange(3 * B) % 3 == 2)))
+    q = many.q[torch.from_numpy(~(np.repeat(short, 2) & (np.arange(2 * B) % 2 == 1)))]
+    self = runner(B, drafts, grammar=object())
+    self._draft_token_ids = torch.tensor(many.drafts)
+    self._draft_probs, self._draft_prob_req_ids = many.q.reshape(B, 2, V), self.input_batch.req_ids
+    self.specagg_drafted = set(self.input_batch.req_ids)
+    usual = plug_in.setting(text, "test")
+    tokens = run(self, metadata_of(drafts), many.p[there], q, usual)
+    assert (tokens[short, 2] == -1).all() and (tokens[~short, 2] >= 0).any() and (tokens[short, 1] >= 0).any()
+    first, joint = two_tokens(text.partition(",")[0])
+    check_first(tokens, first)
+    likeliest = int(first.argmax())
+    if "block" not in text and "match" not in text:
+        mine = tokens[short & (tokens[:, 0] == likeliest).numpy() & (tokens[:, 0] == torch.tensor(many.drafts)[:, 0]).numpy()]
+        assert specagg.goodness_of_fit(mine[mine[:, 1] >= 0][:, 1].numpy(), joint[likeliest] / first[likeliest]).passed
+
+
+@pytest.mark.parametrize("text", ["lossless", "ensemble:lambda=0.5", "chow:alpha=0.5"])
+def test_v1_drafts_without_rows_end_before_a_forbidden_token(vllm, text):
+    B = 20000
+    many, usual = Many(B), plug_in.setting(text, "test")
+    self = runner(B, [[1, 0]] * B, grammar=object())  # token 1 is forbidden
+    tokens = run(self, metadata_of([[1, 0]] * B), forbidding(many, B), None, usual)
+    check_first(tokens, masked(P[0, 0]))
+    assert (tokens[:, 1:] == -1).all()
+
+
 @pytest.mark.parametrize("text", ["lossless", "ensemble:lambda=0.5"])
 def test_v2_structured_output_has_the_law(vllm, text):
     B = 20000
