@@ -61,7 +61,8 @@ struct cactus {
   // h
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V allowed(V p) const {
-    return min(V(1), p + sqrt(2 * delta * p * positive(1 - p)));
+    const double twice = delta < 1e30 ? 2 * delta : 2e30;  // h is 1 long before; floats hold this
+    return min(V(1), p + sqrt(twice * p * positive(1 - p)));
   }
 };
 
