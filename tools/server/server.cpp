@@ -268,7 +268,10 @@ struct served {
     try {
       turns = by.models().tokens().chat();
     } catch (const error& e) {  // no chat template that is known
-      most.no_chat = e.what();
+      const std::string_view why =
+          e.what();  // without the file's path, which is no client's business
+      const auto path = why.find(": ");
+      most.no_chat = path == why.npos ? std::string(why) : std::string(why.substr(path + 2));
     }
   }
 };
