@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 // Each s needs a sum over the vocabulary for its norm. Tokens of one p have one s, and s is near 1
 // where p is small. So the largest scales - 1 values of p that may be rejected have their own s,
 // and all smaller ones the mean of theirs: with at most `scales` such values this is the paper's
-// law. With more it was within 3e-8 of it in total variation on rows like models'. At most 3 scales
+// law. With more it was within 2e-7 of it in total variation on rows like models'. At most 3 scales
 // passes over q and p.
 struct cactus {
   double delta = 0;
