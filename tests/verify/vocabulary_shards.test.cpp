@@ -205,7 +205,7 @@ told with_liar(const batch& b, const Verifier& verifier, const Policy& policy, l
 
 TEST_CASE("vocabulary shards: a number that no rank can have given fails, and writes nowhere") {
   numbers random(4);
-  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const std::size_t V = 3000;
   const auto refuses = [&](const batch& b, const auto& verifier, std::size_t at, std::size_t index,
                            std::initializer_list<double> honest) {
