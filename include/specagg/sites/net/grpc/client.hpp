@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end that opens connections.
 #pragma once
+#include <grpc/grpc.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -20,15 +21,10 @@ namespace detail {
 class client_stream final
     : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  // alive: released when the stream no longer needs the channel.
-  client_stream(std::shared_ptr<void> alive, const std::shared_ptr<grpc::Channel>& channel,
-                const std::string& token, const limits& l, accept_function accept,
+  client_stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
+                const limits& l, accept_function accept,
                 std::function<void(const std::string&)> ended)
-      : stream(l),
-        alive_(std::move(alive)),
-        stub_(channel),
-        accept_(std::move(accept)),
-        ended_(std::move(ended)) {
+      : stream(l), stub_(channel), accept_(std::move(accept)), ended_(std::move(ended)) {
     if (!token.empty()) context_.AddMetadata("authorization", "Bearer " + token);
     stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
   }
@@ -57,7 +53,6 @@ class client_stream final
   void all_sent() override { StartWritesDone(); }  // then the server ends the stream
   void finish() override { RemoveHold(); }
   void cancel() override { context_.TryCancel(); }
-  std::shared_ptr<void> alive_;  // first, so the last that is destroyed
   grpc::ClientContext context_;
   grpc::GenericStub stub_;
   accept_function accept_;
@@ -76,6 +71,9 @@ class client {
         token_(detail::checked(s.token)),
         limits_(l),
         security_(s) {
+    // gRPC stays until the program ends: shut down by the last channel on one of its own threads,
+    // it aborts.
+    [[maybe_unused]] static const bool stays = (grpc_init(), true);
     // what remains only explains why there is no connection
     security_.key.clear();
     security_.token.clear();
@@ -91,30 +89,32 @@ class client {
     // a new TCP connection each time: bytes that were lost or damaged may have spoilt the last one
     arguments_.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   }
-  // The last channel must go on this thread: where it goes on one of gRPC's, gRPC aborts.
   ~client() {
-    {
-      const std::lock_guard lock(all_->mutex);
-      all_->quit = true;
-    }
-    if (const auto s = stream()) s->cut();
     std::unique_lock lock(all_->mutex);
+    all_->quit = true;
+    if (const auto s = all_->stream.lock()) {
+      lock.unlock();
+      s->cut();
+      lock.lock();
+    }
     all_->ended.wait(lock, [&] { return all_->under_way == 0; });
   }
   // Begins to connect. accept() is called when the connection is made. ended(why) is called when it
   // is over or cannot be made; only then may connect() be called again. Both are called on gRPC's
   // threads.
   void connect(accept_function accept, std::function<void(const std::string&)> ended) {
+    const std::lock_guard lock(all_->mutex);
+    if (all_->quit) return;
     channel_ = grpc::CreateCustomChannel(address_, credentials_, arguments_);
     const auto s = std::make_shared<detail::client_stream>(
-        std::make_shared<under_way>(all_), channel_, token_, limits_, std::move(accept),
-        [with = security_, ended = std::move(ended)](const std::string& why) {
+        channel_, token_, limits_, std::move(accept),
+        [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
+          const is_over last{*all};
           const std::string cause = net::probable_cause(why, with);
           ended(cause.empty() ? why : cause + " (" + why + ")");
         });
-    const std::lock_guard lock(all_->mutex);
-    if (all_->quit) return;
     all_->stream = s;
+    ++all_->under_way;
     s->begin();
   }
   void close(const std::string& why) {  // first sends what is queued
@@ -132,18 +132,13 @@ class client {
     int under_way = 0;
     bool quit = false;
   };
-  struct under_way {
-    explicit under_way(std::shared_ptr<connections> of) : all(std::move(of)) {
-      const std::lock_guard lock(all->mutex);
-      ++all->under_way;
+  struct is_over {
+    connections& all;
+    ~is_over() {
+      const std::lock_guard lock(all.mutex);
+      --all.under_way;
+      all.ended.notify_all();
     }
-    ~under_way() {
-      const std::lock_guard lock(all->mutex);
-      --all->under_way;
-      all->ended.notify_all();
-    }
-    under_way(const under_way&) = delete;
-    const std::shared_ptr<connections> all;
   };
   std::shared_ptr<detail::client_stream> stream() {
     const std::lock_guard lock(all_->mutex);
