@@ -27,7 +27,7 @@ struct lossy {
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     return bind_to(rows, 1 / (1 - alpha));
   }
-  // The same given a = 1 / (1 - alpha), also where alpha is too near 1 for a double.
+  // bind() given a = 1 / (1 - alpha), also where alpha is too near 1 for a double.
   template <class Rows>
   SPECAGG_FUNCTION auto bind_to(const Rows& rows, double a) const {
     const double r = rows.sum([=](auto at) { return positive(fma(-a, at.p, at.q)); });

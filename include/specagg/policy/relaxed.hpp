@@ -42,7 +42,7 @@ struct relaxed {
   }
 };
 
-// The same with a distance that is a share of max p: p(v) >= (1 - alpha) max p.
+// Relaxed acceptance by a share of max p: p(v) >= (1 - alpha) max p.
 struct relative {
   double k = 10, alpha = 0.5;
   constexpr bool valid() const { return relaxed{k, alpha}.valid(); }

@@ -20,7 +20,7 @@ namespace sites {
 // 4: messages end with a checksum (message.hpp). Another version is refused. 3 is left out: one bit
 // of it changed would be 2, which has none.
 inline constexpr std::uint32_t protocol_version = 4;
-// Of messages of that version.
+// Whether messages of this version end with a checksum.
 constexpr bool has_checksums(std::uint32_t version) { return version != 1 && version != 2; }
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
