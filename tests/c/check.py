@@ -26,7 +26,7 @@ exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", libra
 assert exported == declared and len(declared) == 11, f"exports {exported ^ declared} otherwise than specagg.h"
 
 if sys.platform != "darwin":
-    abi = ".".join(re.findall(r"^#define SPECAGG_ABI_M....R (\d+)$", (source / "c/specagg.h").read_text(), re.M))
+    abi = ".".join(re.findall(r"^#define SPECAGG_ABI_M[A-Z]+R (\d+)$", (source / "c/specagg.h").read_text(), re.M))
     soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", library))[1]
     assert soname == f"libspecagg.so.{abi}", f"SPECAGG_ABI is {abi}, and the soname {soname}"
 
