@@ -58,7 +58,7 @@ def typical(q, p, eps=0.09, delta=0.3):
 
 @traced
 def mentored(q, p, kl=0.0):
-    """Tran-Thien 2023, for small vocabularies: bisection finds -log(1 - alpha) of lossy with KL(p || pi) = kl."""
+    """Tran-Thien 2023: bisection finds -log(1 - alpha) of lossy with KL(p || pi) = kl, for small V."""
 
     def divergence(pi):
         return sum(weighted_log(p, p / pi))

@@ -33,7 +33,7 @@ def test_laws_by_hand():
 
 def test_every_policy_of_the_catalogue():
     policies = specagg.policies()
-    assert len(policies) == 28 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in policies}
+    assert len(policies) == 30 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in policies}
     for policy in policies:
         made = specagg.policy(policy.name)
         assert made.name == policy.name and made.values == [one.usual for one in policy.parameters]
