@@ -79,7 +79,7 @@ struct reused_noise {
 
 TEST_CASE("many rounds through the production streams emit the joint law", "[more]") {
   const auto streams = [](std::size_t request) { return random_streams(2024, request); };
-  const std::size_t n = 200000;
+  const std::size_t n = 50000;
   for (const std::size_t gamma : {std::size_t(1), std::size_t(3)}) {
     const fit a = joint_fit(lossless{}, gamma, n, streams);
     const fit b = joint_fit(token_v3{0.4}, gamma, n, streams);
@@ -90,8 +90,8 @@ TEST_CASE("many rounds through the production streams emit the joint law", "[mor
     CHECK(a.passed);
     CHECK(b.passed);
     CHECK(c.passed);
-    CHECK(a.detectable < 0.024);  // what a pass is worth
-    CHECK(c.detectable < 0.024);
+    CHECK(a.detectable < 0.048);  // what a pass is worth
+    CHECK(c.detectable < 0.048);
   }
 }
 namespace {

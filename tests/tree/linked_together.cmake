@@ -7,12 +7,10 @@ if("avx2" IN_LIST isas)
 endif()
 set(fast "-ffast-math -DSPECAGG_ALLOW_FAST_MATH")
 list(GET isas -1 built_isa)
-set(partly)
-set(parts_of_x86)
+set(parts_of_x86 FALSE)
 if("avx2" IN_LIST isas)
   set(built_isa avx2)
-  set(partly "-DNDEBUG -mavx512f")
-  set(parts_of_x86 -msse4.2 -mavx -mavx2)
+  set(parts_of_x86 TRUE)
 endif()
 foreach(compiler IN LISTS compilers)
   specagg_tier_of(${compiler} more slow)
@@ -33,25 +31,38 @@ foreach(compiler IN LISTS compilers)
     bash ${objects})
 
   # One instruction set, built otherwise, and what the compiler alone makes more of: the linker would merge functions of
-  # one name, so there may be none.
+  # one name, so there may be none. -O0: nothing is inlined, so there are most functions.
   set(apart)
-  foreach(way IN ITEMS "" -DNDEBUG "-DNDEBUG -DSPECAGG_COMPILE_FAST" "${fast}" "-DNDEBUG ${fast}"
-      "-DNDEBUG -DSPECAGG_COMPILE_FAST ${fast}" ${partly})
-    string(MAKE_C_IDENTIFIER "part${way}" name)
-    separate_arguments(flags UNIX_COMMAND "${way}")
-    specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 ${SPECAGG_FLAGS_${built_isa}}
+  macro(specagg_apart isa)  # the flags follow
+    string(MAKE_C_IDENTIFIER "part_${isa} ${ARGN}" name)
+    separate_arguments(flags UNIX_COMMAND "${ARGN}")
+    specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O0 ${SPECAGG_FLAGS_${isa}}
       ${flags} -DPART=part_apart)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
-  endforeach()
-  foreach(more IN ITEMS "" ${parts_of_x86})
-    string(MAKE_C_IDENTIFIER "part_sse2${more}" name)
-    specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 -DNDEBUG ${SPECAGG_FLAGS_sse2}
-      ${more} -DPART=part_apart)
-    list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
-  endforeach()
-  add_test(NAME "isa: parts built otherwise share no function, ${compiler}" COMMAND bash -c "
-    for object; do nm \"$object\" | grep -oE ' [WVu] _Z[A-Z]*7specagg.*' | sort -u; done >symbols.txt
-    echo \"$(wc -l <symbols.txt) functions in $# objects\"
-    (( $(wc -l <symbols.txt) > 20 * $# )) && ! sort symbols.txt | uniq -d | grep ." bash ${apart}
-    WORKING_DIRECTORY ${tree}/isa)
+  endmacro()
+  macro(specagg_share_nothing what)
+    add_test(NAME "isa: ${what} share no function, ${compiler}" COMMAND bash -c "
+      for object; do nm \"$object\" | grep -oE ' [WVu] _Z[A-Z]*7specagg.*' | sort -u; done >symbols.txt
+      echo \"$(wc -l <symbols.txt) functions in $# objects\"
+      (( $(wc -l <symbols.txt) > 20 * $# )) && ! sort symbols.txt | uniq -d | grep ." bash ${apart}
+      WORKING_DIRECTORY ${tree}/isa)
+  endmacro()
+  specagg_apart(${built_isa})
+  specagg_apart(${built_isa} -DNDEBUG -DSPECAGG_COMPILE_FAST)
+  specagg_apart(${built_isa} -DNDEBUG ${fast})
+  if(parts_of_x86)
+    specagg_apart(sse2 -DNDEBUG)
+    specagg_apart(sse2 -DNDEBUG -mavx2)
+  endif()
+  specagg_share_nothing("parts built otherwise")
+  specagg_tier(slow)
+  specagg_apart(${built_isa} -DNDEBUG)
+  specagg_apart(${built_isa} ${fast})
+  specagg_apart(${built_isa} -DNDEBUG -DSPECAGG_COMPILE_FAST ${fast})
+  if(parts_of_x86)
+    specagg_apart(${built_isa} -DNDEBUG -mavx512f)
+    specagg_apart(sse2 -DNDEBUG -msse4.2)
+    specagg_apart(sse2 -DNDEBUG -mavx)
+  endif()
+  specagg_share_nothing("parts built in every other way")
 endforeach()
