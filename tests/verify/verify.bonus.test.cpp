@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The token after a draft that was accepted as a whole: of each kind, under every verifier.
+#include "verify/every_policy.hpp"
+
 #include <specagg/verify/verify.hpp>
 
 #include <cmath>
@@ -8,18 +10,15 @@
 #include <type_traits>
 #include <vector>
 
-#include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/grid.hpp>
-#include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/verifiers.hpp>
 
-#include "../tools/cli/policies.hpp"
-#include "support/all_policies.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace every_policy;
 
 // A number would be taken for true; a token is given().
 static_assert(!std::is_convertible_v<int, bonus_choice>);
@@ -30,62 +29,71 @@ static_assert(sizeof(bonus_choice) == sizeof(token_id));
 namespace {
 
 using prefix = std::vector<token_id>;
-using rows = std::vector<std::vector<double>>;
+using rows = table;
+using law_after = std::function<row(const row& p, const row& pi)>;
 
-// f(verifier) for those whose branches can be walked.
-template <class F>
-void for_each_walked(F&& f) {
+struct named_verifier {
+  const char* name;
+  verify_round verify;
+};
+// Those whose branches can be walked.
+std::vector<named_verifier> all_walked() {
+  std::vector<named_verifier> all;
   for_each_verifier(0, 0, [&](const auto& verifier) {
-    if constexpr (!is_coupled<std::decay_t<decltype(verifier)>>) f(verifier);
+    if constexpr (!is_coupled<std::decay_t<decltype(verifier)>>)
+      all.push_back(
+          {verifier.name, [=](const draft& d, auto&&... a) { return verifier.verify(d, a...); }});
   });
+  return all;
+}
+rows first_of(const rows& all, std::size_t n) {
+  return rows(all.begin(), all.begin() + std::ptrdiff_t(n));
+}
+template <class Row>
+row vector_of(const Row& x) {
+  return row(x.begin(), x.end());
 }
 
 // The largest error over every `step`-th round of the grid, where after gamma tokens the law
 // `after`(p, pi) is promised. verify: as in worst_error_of_round.
-template <class Policy, class Verify, class After>
-double worst_with_bonus(const Policy& policy, Verify verify, After after, std::size_t gamma,
-                        std::size_t step) {
+double worst_with_bonus(const cli::any_policy& policy, const verify_round& verify,
+                        const law_after& after, std::size_t gamma, std::size_t step) {
   double worst = 0;
   for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
     const grid_round<double> r{i};
-    const auto q = [&](const prefix& text) { return r.q(text); };
-    const auto p = [&](const prefix& text) { return r.p(text); };
+    const auto q = [&](const prefix& text) { return vector_of(r.q(text)); };
+    const auto p = [&](const prefix& text) { return vector_of(r.p(text)); };
     const auto promised = [&](const prefix& text) {
-      const auto pi = target_law(policy, r.q(text), r.p(text));
-      if (text.size() < gamma) return pi;
-      const auto row = r.p(text);
-      return after(std::vector<double>(row.begin(), row.end()), pi);
+      const auto pi = target_law(policy, q(text), p(text));
+      return text.size() < gamma ? pi : after(p(text), pi);
     };
-    const auto e = worst_error_of_round(policy, gamma, q, p, verify, promised);
+    const auto e = error_of_round(policy, gamma, q, p, verify, promised);
     worst = std::max(worst, e.error);
     CHECK(e.reused == 0);
   }
   return worst;
 }
-const auto p_after = [](const auto& p, const auto&) { return p; };
-const auto pi_after = [](const auto&, const auto& pi) { return pi; };
+const law_after p_after = [](const row& p, const row&) { return p; };
+const law_after pi_after = [](const row&, const row& pi) { return pi; };
 
 // The verifier, with the bonus from the target's row, and without the draft's row there.
-template <class V>
-auto with_target_bonus(const V& verifier) {
-  return [=](draft d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
+verify_round with_target_bonus(const verify_round& verify) {
+  return [=](draft d, const rows& q, const rows& p, const auto& policy, auto& chooser, auto out,
              auto scratch) {
     d.bonus = bonus_choice::target();
-    return verifier.verify(d, std::span(q).first(d.tokens.size()), p, policy, chooser, out,
-                           scratch);
+    return verify(d, first_of(q, d.tokens.size()), p, policy, chooser, out, scratch);
   };
 }
 // The verifier, with a bonus that the engine has drawn from the target's row, before verification.
 // Then that row is not there.
-template <class V>
-auto with_given_bonus(const V& verifier) {
-  return [=](draft d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
+verify_round with_given_bonus(const verify_round& verify) {
+  return [=](draft d, const rows& q, const rows& p, const auto& policy, auto& chooser, auto out,
              auto scratch) {
-    const auto row = as_row(p[d.tokens.size()]).normalise();
+    const std::size_t g = d.tokens.size();
+    const auto row = as_row(p[g]).normalise();
     REQUIRE(row.why() == status::ok);
     d.bonus = bonus_choice::given(draw(row, {stream::side, 9, 0}, chooser, scratch));
-    return verifier.verify(d, std::span(q).first(d.tokens.size()),
-                           std::span(p).first(d.tokens.size()), policy, chooser, out, scratch);
+    return verify(d, first_of(q, g), first_of(p, g), policy, chooser, out, scratch);
   };
 }
 
@@ -94,50 +102,49 @@ auto with_given_bonus(const V& verifier) {
 TEST_CASE("a bonus from the target's row has the law p, and all tokens before it the law pi") {
   for (const std::string& name : all_policies()) {
     const auto policy = cli::parse_policy(name);
-    for_each_walked([&](const auto& verifier) {
+    for (const named_verifier& verifier : all_walked())
       for (std::size_t gamma = 0; gamma <= 2; ++gamma) {
         const double worst =
-            worst_with_bonus(policy, with_target_bonus(verifier), p_after, gamma, 97);
+            worst_with_bonus(policy, with_target_bonus(verifier.verify), p_after, gamma, 97);
         INFO(name << ", " << verifier.name << ", gamma " << gamma << ": " << worst);
         CHECK(worst < 1e-12);
       }
-    });
   }
 }
 TEST_CASE("a given bonus has the law that the engine drew it from, and the tokens before it pi") {
   for (const std::string& name : all_policies()) {
     const auto policy = cli::parse_policy(name);
-    for_each_walked([&](const auto& verifier) {
+    for (const named_verifier& verifier : all_walked())
       for (std::size_t gamma = 0; gamma <= 2; ++gamma) {
         const double worst =
-            worst_with_bonus(policy, with_given_bonus(verifier), p_after, gamma, 97);
+            worst_with_bonus(policy, with_given_bonus(verifier.verify), p_after, gamma, 97);
         INFO(name << ", " << verifier.name << ", gamma " << gamma << ": " << worst);
         CHECK(worst < 1e-12);
       }
-    });
   }
 }
 TEST_CASE("the audit tells a bonus of law p from one of law pi") {
-  for_each_walked([&](const auto& verifier) {
-    const auto target = with_target_bonus(verifier);
+  for (const auto& [name, verify] : all_walked()) {
+    INFO(name);
+    const auto target = with_target_bonus(verify);
     CHECK(worst_with_bonus(ensemble{0.5}, target, pi_after, 1, 97) > 0.1);
-    CHECK(worst_with_bonus(ensemble{0.5}, with_given_bonus(verifier), pi_after, 1, 97) > 0.1);
+    CHECK(worst_with_bonus(ensemble{0.5}, with_given_bonus(verify), pi_after, 1, 97) > 0.1);
     CHECK(worst_with_bonus(lossless{}, target, pi_after, 1, 97) < 1e-12);
-    const auto plain = [&](auto&&... a) { return verifier.verify(a...); };
-    CHECK(worst_with_bonus(ensemble{0.5}, plain, p_after, 1, 97) > 0.1);
-  });
+    CHECK(worst_with_bonus(ensemble{0.5}, verify, p_after, 1, 97) > 0.1);
+  }
 }
 TEST_CASE("where a draft ends early the token is drawn from pi, with any kind of bonus but none") {
   const rows q{{0.5, 0.5, 0}, {0.25, 0.25, 0.5}, {1, 0, 0}},
       p{{0.25, 0.5, 0.25}, {0, 0.5, 0.5}, {0, 0, 1}};
   const std::vector<token_id> y{7, 1};  // 7: outside the vocabulary
+  const cli::any_policy half = ensemble{0.5};
   for_each_verifier(3, 0, [&](const auto& verifier) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const auto run = [&](bonus_choice bonus, std::vector<emission>& out) {
         std::vector<double> scratch(verify_scratch(3, 2));
-        random_streams chooser(seed);
-        return verifier.verify(draft{.tokens = y, .bonus = bonus}, q, p, ensemble{0.5}, chooser,
-                               out, scratch);
+        some_noise chooser(seed);
+        return verifier.verify(draft{.tokens = y, .bonus = bonus}, q, p, half, chooser,
+                               std::span(out), std::span(scratch));
       };
       std::vector<emission> plain(3), other(3);
       REQUIRE(run(true, plain).emitted == 1);
@@ -157,13 +164,15 @@ TEST_CASE("where a draft ends early the token is drawn from pi, with any kind of
 TEST_CASE("what a bonus of each kind says: its token, its log-probabilities, the end of the text") {
   const rows q{{0, 1, 0}}, p{{0, 1, 0}, {0, 0.25, 0.75}};
   const std::vector<token_id> y{1};
+  const cli::any_policy half = ensemble{0.5};
   for_each_verifier(3, 0, [&](const auto& verifier) {
     const auto run = [&](bonus_choice bonus, token_id end, std::vector<emission>& out,
                          std::size_t rows_of_p = 2) {
       std::vector<double> scratch(verify_scratch(3, 1));
-      random_streams chooser(5);
-      return verifier.verify(draft{.tokens = y, .end_of_text = end, .bonus = bonus}, q,
-                             std::span(p).first(rows_of_p), ensemble{0.5}, chooser, out, scratch);
+      some_noise chooser(5);
+      const rows given = first_of(p, rows_of_p);
+      return verifier.verify(draft{.tokens = y, .end_of_text = end, .bonus = bonus}, q, given, half,
+                             chooser, std::span(out), std::span(scratch));
     };
     std::vector<emission> out(2);
     // The draft's row at the bonus is not there.
@@ -189,15 +198,15 @@ TEST_CASE("what a bonus of each kind says: its token, its log-probabilities, the
   });
 }
 TEST_CASE("a coupled bonus from the target's row is the token that the target alone emits there") {
-  const rows p{{0.25, 0.5, 0.25}};
+  const rows none, p{{0.25, 0.5, 0.25}};
+  const cli::any_policy half = ensemble{0.5}, target = lossless{};
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const coupled_noise noise(seed);
     std::vector<emission> out(1), alone(1);
-    const draft none{.start = 4, .bonus = bonus_choice::target()};
-    REQUIRE(verify_coupled(coupled_draft{none}, rows{}, p, ensemble{0.5}, noise, out).emitted == 1);
-    REQUIRE(
-        verify_coupled(coupled_draft{draft{.start = 4}}, p, p, lossless{}, noise, alone).emitted ==
-        1);
+    const draft of_target{.start = 4, .bonus = bonus_choice::target()};
+    REQUIRE(verify_coupled(coupled_draft{of_target}, none, p, half, noise, out).emitted == 1);
+    REQUIRE(verify_coupled(coupled_draft{draft{.start = 4}}, p, p, target, noise, alone).emitted ==
+            1);
     CHECK(out[0].token == alone[0].token);
   }
 }
@@ -225,30 +234,25 @@ TEST_CASE("raw logits: a bonus from the target's row has the target's law, and o
   CHECK(law(bonus_choice::given(1), 0).at(1) == 1);
 }
 TEST_CASE("trees: after an accepted leaf a bonus from the target's row has the law p") {
+  const cli::any_policy half = ensemble{0.5};
   for (const auto& shape : {std::vector<std::size_t>{2}, {1, 1}, {2, 1}})
     for (const bool whole : {true, false}) {
-      const auto verify = [&](draft_tree tree, const auto& laws, const auto& q, const auto& p,
-                              const auto& policy, auto& chooser, const auto& work) {
+      const auto verify = [&](draft_tree tree, auto&&... a) {
         tree.bonus = bonus_choice::target();
-        return whole ? verify_tree(tree, laws, q, p, policy, chooser, work)
-                     : verify_tree_recursive(tree, laws, q, p, policy, chooser, work);
+        return by_tree(whole, tree, a...);
       };
-      const auto worst = [&](auto after, std::size_t step) {
+      const auto worst = [&](const law_after& after, std::size_t step) {
         double error = 0;
         for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
           const grid_round<double> r{i};
-          const auto vector = [](const auto& row) {
-            return std::vector<double>(row.begin(), row.end());
-          };
-          const auto q = [&](const prefix& text) { return vector(r.q(text)); };
-          const auto p = [&](const prefix& text) { return vector(r.p(text)); };
+          const auto q = [&](const prefix& text) { return vector_of(r.q(text)); };
+          const auto p = [&](const prefix& text) { return vector_of(r.p(text)); };
           const auto promised = [&](const prefix& text) {
-            const auto pi = target_law(ensemble{0.5}, q(text), p(text));
+            const auto pi = target_law(half, q(text), p(text));
             return text.size() < shape.size() ? pi : after(p(text), pi);
           };
-          error = std::max(error, worst_error_of_tree(ensemble{0.5}, shape, proposal::sampled, q, p,
-                                                      verify, promised)
-                                      .error);
+          error = std::max(
+              error, error_of_tree(half, shape, proposal::sampled, q, p, verify, promised).error);
         }
         return error;
       };
@@ -257,15 +261,17 @@ TEST_CASE("trees: after an accepted leaf a bonus from the target's row has the l
     }
 }
 TEST_CASE("trees: a given bonus, which would be one for all leaves, is refused") {
-  const rows row(2, {0.5, 0.5});
+  const rows both(2, {0.5, 0.5});
+  const laws l(2, law_of(both[0]));
   const std::vector<token_id> y{1};
   const std::vector<std::uint32_t> parents{0};
   std::vector<emission> out(2);
   std::vector<tree_node> nodes(2);
   std::vector<double> residual(2), scratch(verify_scratch(2));
-  random_streams chooser(1);
+  some_noise chooser(1);
   const tree_memory<double> work{out, nodes, residual, scratch};
   const draft_tree tree{.tokens = y, .parents = parents, .bonus = bonus_choice::given(0)};
-  CHECK(verify_tree(tree, row, row, row, lossless{}, chooser, work).why ==
-        status::invalid_parameter);
+  for (const bool whole : {true, false})
+    CHECK(by_tree(whole, tree, l, both, both, lossless{}, chooser, work).why ==
+          status::invalid_parameter);
 }

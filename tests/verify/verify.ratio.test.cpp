@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Importance ratios of texts that a policy wrote (docs/engine.md, "Rollouts").
+#include "verify/every_policy.hpp"
+
 #include <specagg/verify/verify.hpp>
 
 #include <cmath>
@@ -7,13 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <specagg/audit/exact_law.hpp>
-#include <specagg/specagg.hpp>
-
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"
 
 using namespace specagg;
+using namespace every_policy;
 
 namespace {
 
@@ -30,8 +30,8 @@ struct written {
   text_of_ids tokens;
   double log_pi = 0, log_p = 0;
 };
-template <class Policy, class Verify>
-written write(const Policy& policy, exhaustive_chooser& chooser, Verify verify) {
+written write(const cli::any_policy& policy, exhaustive_chooser& chooser,
+              const verify_round& verify) {
   written all;
   std::vector<double> scratch(verify_scratch(V, gamma_of_round));
   while (all.tokens.size() < length) {
@@ -65,8 +65,7 @@ struct errors {
   double tv = 0;         // of the texts' laws under pi and p
   double uncovered = 0;  // p of the texts that pi never writes
 };
-template <class Policy, class Verify>
-errors ratios_of(const Policy& policy, Verify verify) {
+errors ratios_of(const cli::any_policy& policy, const verify_round& verify) {
   std::map<text_of_ids, std::pair<double, double>> seen;  // with log_pi recorded, with log_p
   std::map<text_of_ids, double> p, pi;
   exhaustive_chooser chooser;
@@ -104,20 +103,20 @@ errors ratios_of(const Policy& policy, Verify verify) {
 TEST_CASE(
     "with log_pi recorded an importance ratio is exact, with log_p the mean under p is off by TV") {
   std::printf("largest bias of a mean if log_p is recorded, texts of %zu tokens:\n", length);
-  for_each_in_catalogue([&](const auto& line) {
-    for (const auto& policy : line.values) {
-      INFO(line.name);
-      const errors token = ratios_of(policy, [](auto&&... a) { return verify_token(a...); }),
-                   block = ratios_of(policy, [](auto&&... a) { return verify_block(a...); });
-      for (const errors& e : {token, block}) {
-        CHECK(e.with_pi < 1e-12);
-        CHECK(e.with_p == Approx(e.tv).margin(1e-12));
-        CHECK(e.uncovered > -1e-12);
-      }
-      if (&policy == &line.values[0])
-        std::printf("  %-12s %.4f   never written: %.4f\n", line.name, token.with_p,
-                    token.uncovered);
+  const auto check = [](const char* name, const cli::any_policy& policy, bool print) {
+    INFO(name);
+    const errors token = ratios_of(policy, by_token<exhaustive_chooser>),
+                 block = ratios_of(policy, by_block<exhaustive_chooser>);
+    for (const errors& e : {token, block}) {
+      CHECK(e.with_pi < 1e-12);
+      CHECK(e.with_p == Approx(e.tv).margin(1e-12));
+      CHECK(e.uncovered > -1e-12);
     }
+    if (print)
+      std::printf("  %-12s %.4f   never written: %.4f\n", name, token.with_p, token.uncovered);
+  };
+  for_each_in_catalogue([&](const auto& line) {
+    for (const auto& policy : line.values) check(line.name, policy, &policy == &line.values[0]);
   });
 }
 TEST_CASE("once training has moved the new law away from p, log_p is wrong by more than any TV") {
@@ -130,8 +129,8 @@ TEST_CASE("once training has moved the new law away from p, log_p is wrong by mo
   do {
     const std::vector y{draw_draft(dense_row<double>(q), 0, 0, chooser, scratch)};
     std::vector<emission> out(2);
-    const verdict v = verify_token(draft{.tokens = y}, rows_of_q, rows_of_p, ensemble{1}, chooser,
-                                   std::span(out), std::span(scratch));
+    const verdict v =
+        by_token(draft{.tokens = y}, rows_of_q, rows_of_p, ensemble{1}, chooser, out, scratch);
     REQUIRE(v.why == status::ok);
     const double made = chooser.probability * moved[std::size_t(out[0].token)];
     with_pi += made / std::exp(out[0].log_pi);
