@@ -19,6 +19,8 @@ using namespace specagg;
 namespace {
 
 constexpr std::size_t V = 700, most = 3;
+// Which policy it is does not matter here: the verifiers are compiled once for these.
+using any_policy = compiled_once<any_of<lossless, token_v3, ensemble>>;
 
 // Logits of most + 1 rows of draft and target that are not far apart.
 struct logits {
@@ -55,7 +57,7 @@ std::vector<double> round_over(std::uint64_t seed, const Verifier& verifier, dou
   std::vector<emission> out(most + 1);
   std::vector<draft_acceptance> acceptances(most);
   const verdict v = verifier.verify(draft{.tokens = tokens, .acceptances = acceptances}, q, p,
-                                    token_v3{0.3}, chooser, out, scratch);
+                                    any_policy(token_v3{0.3}), chooser, out, scratch);
   seen.insert(seen.end(), {double(v.accepted), double(v.emitted), double(v.why)});
   for (std::size_t i = 0; i < v.emitted; ++i)
     seen.insert(seen.end(), {double(out[i].token), out[i].log_pi});
@@ -92,9 +94,9 @@ TEST_CASE("the scratch of a tree keeps nothing, and its residual weights neither
       tokens.push_back(draw_node(law, 0, i, i == 3 ? 2 : 1, chooser, scratch));
     }
     std::fill(scratch.begin(), scratch.end(), before);
-    const tree_verdict v =
-        verifier.verify(draft_tree{.tokens = tokens, .parents = parents}, laws, q, p, lossless{},
-                        chooser, tree_memory<float>{out, nodes, residual, scratch});
+    const tree_verdict v = verifier.verify(draft_tree{.tokens = tokens, .parents = parents}, laws,
+                                           q, p, any_policy(lossless{}), chooser,
+                                           tree_memory<float>{out, nodes, residual, scratch});
     REQUIRE(v.why == status::ok);
     std::vector<double> seen{double(v.accepted), double(v.node)};
     for (std::size_t i = 0; i < v.emitted; ++i)
@@ -119,7 +121,7 @@ TEST_CASE("a verification writes no row that it is given: threads may share a li
           return verification{draft{.tokens = tokens},
                               std::span(q),
                               std::span(p),
-                              lossless{},
+                              any_policy(lossless{}),
                               random_streams(1, i),
                               std::span(out).subspan(i * (most + 1), most + 1)};
         },
@@ -141,10 +143,11 @@ TEST_CASE("what a verification gives back needs none of what it was given") {
   auto ends = std::make_unique<std::vector<token_id>>(std::vector<token_id>{5, 6});
   auto scratch = std::make_unique<std::vector<double>>(verify_scratch(V, most));
   std::vector<emission> out(most + 1);
-  const verdict v = verify(
-      verification{draft{.tokens = *tokens, .end_of_text = *ends}, rows_of_logits(l->q, V),
-                   rows_of_logits(l->p, V), ensemble{0.5}, random_streams(4), std::span(out)},
-      block_verifier{}, *scratch);
+  const verdict v =
+      verify(verification{draft{.tokens = *tokens, .end_of_text = *ends}, rows_of_logits(l->q, V),
+                          rows_of_logits(l->p, V), any_policy(ensemble{0.5}), random_streams(4),
+                          std::span(out)},
+             block_verifier{}, *scratch);
   l.reset();
   tokens.reset();
   ends.reset();

@@ -16,6 +16,9 @@ using namespace specagg;
 
 namespace {
 
+// Which policy it is does not matter here: the verifiers are compiled once for these.
+using any_policy = compiled_once<any_of<lossless, token_v3, ensemble>>;
+
 // Requests of 0 to 4 drafted tokens and a temperature, a policy parameter and a seed of their own;
 // some have a row of NaN, and request 5 a token outside the vocabulary.
 struct requests {
@@ -59,7 +62,7 @@ struct requests {
         draft{.tokens = std::span(drafted).subspan(i * gamma, gamma), .start = start(i)},
         rows_of(gamma + 1, [this, i](std::size_t j) { return q_row(i, j); }),
         rows_of(gamma + 1, [this, i](std::size_t j) { return p_row(i, j); }),
-        token_v3{0.1 * double(i % 5)},
+        any_policy(token_v3{0.1 * double(i % 5)}),
         random_streams(1, i),
         out.subspan(i * (gamma + 1), gamma + 1)};
   }
@@ -150,9 +153,10 @@ TEST_CASE(
     const auto q = rows_of(r.gamma + 1, [&](std::size_t j) { return r.q_row(i, j); });
     const auto p = rows_of(r.gamma + 1, [&](std::size_t j) { return r.p_row(i, j); });
     random_streams random(1, i);
-    const verdict due = verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch);
+    const any_policy policy = token_v3{0.3};
+    const verdict due = verify_match(drafted, q, p, policy, random, due_out, scratch);
     drafted.acceptances = acceptances;
-    const verification one{drafted, q, p, token_v3{0.3}, random, std::span(out)};
+    const verification one{drafted, q, p, policy, random, std::span(out)};
     const verdict v = verify(one, match_verifier(), scratch);
     CHECK(v.accepted == due.accepted);
     CHECK(v.emitted == due.emitted);
@@ -233,8 +237,8 @@ struct tree_requests {
     std::fill_n(logits.begin() + std::ptrdiff_t(6 * (most + 1) * vocabulary), vocabulary,
                 std::nanf(""));
   }
-  softmax_row<float> row(std::size_t i, std::size_t n) const {
-    return softmax_row<float>(
+  processed_row<float> row(std::size_t i, std::size_t n) const {
+    return processed_row<float>(
         std::span(logits).subspan((i * (most + 1) + n) * vocabulary, vocabulary));
   }
 };
@@ -256,7 +260,7 @@ struct tree_outcome {
                 [=](std::size_t n) { return one_hot_row<float>(tokens[n - 1], V); }),
         rows_of(tokens.size() + 1, [&r, i](std::size_t n) { return r.row(i, n); }),
         rows_of(tokens.size() + 1, [&r, i](std::size_t n) { return r.row(i, n); }),
-        ensemble{0.3},
+        any_policy(ensemble{0.3}),
         random_streams(2, i),
         tree_memory<float>{std::span(out).subspan(i * (most + 1), most + 1),
                            std::span(nodes).subspan(i * (most + 1), most + 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows for the tests of races.
+// Rows for the tests of races. Files that begin with this header are compiled together.
 #pragma once
 #include <cmath>
 #include <vector>

@@ -7,11 +7,16 @@
 
 #include <algorithm>
 #include <barrier>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include <specagg/verify/sharded.hpp>
+
+// Every exchange of these tests, as one type: then rows and verifiers are compiled once. Files that
+// begin with this header are compiled together.
+using any_exchange = std::function<bool(std::span<const double>, std::span<double>)>;
 
 // What an exchange cost rank 0.
 struct traffic {
@@ -50,7 +55,10 @@ class thread_ranks {
   std::vector<double> all_;
   std::barrier<> barrier_;
 };
-using thread_exchange = thread_ranks::exchange;
+// What rank 0 of these has sent so far.
+inline traffic sent_by(const any_exchange& exchange) {
+  return exchange.target<thread_ranks::exchange>()->shared->seen;
+}
 
 // body(rank, exchange) in as many threads.
 template <class Body>
@@ -59,7 +67,7 @@ traffic on_threads(std::size_t ranks, const Body& body) {
   std::vector<std::jthread> threads;
   for (std::size_t r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
-      thread_exchange exchange{&shared, r};
+      any_exchange exchange = thread_ranks::exchange{&shared, r};
       body(r, exchange);
     });
   threads.clear();
@@ -112,20 +120,21 @@ bool on_processes(std::size_t ranks, const Body& body, const After& after) {
     if (child == 0) {
       close(link[0]);
       for (const int s : here.sockets) close(s);
-      process_exchange exchange{{link[1]}, r};
+      any_exchange exchange = process_exchange{{link[1]}, r};
       _exit(body(r, exchange) ? 0 : 1);
     }
     close(link[1]);
     here.sockets.push_back(link[0]);
     children.push_back(child);
   }
-  bool good = body(std::size_t{0}, here);
+  any_exchange of_this = std::ref(here);
+  bool good = body(std::size_t{0}, of_this);
   for (const pid_t child : children) {
     int ended = -1;
     waitpid(child, &ended, 0);
     good = good && ended == 0;
   }
-  after(here);
+  after(of_this);
   for (const int s : here.sockets) close(s);
   return good;
 }

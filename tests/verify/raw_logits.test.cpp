@@ -11,6 +11,7 @@ using T = double;
 namespace {
 
 using vector = std::vector<double>;
+using any_policy = compiled_once<any_of<geometric, contrastive, minimum<>, ensemble>>;
 // of log-probabilities (l_q, l_p), a logit of the combination
 using formula = std::function<double(double, double)>;
 
@@ -33,8 +34,9 @@ vector promised(const formula& f, const std::vector<token_id>& context, const se
 }
 // The exact joint law of texts of 4 tokens against the product of what is promised; 1 if anything
 // else is wrong.
-template <class V, class Policy>
-double worst_error(const V& verifier, const Policy& policy, const formula& f, const setting& s) {
+template <class V>
+double worst_error(const V& verifier, const any_policy& policy, const formula& f,
+                   const setting& s) {
   std::size_t misuses = 0, reused = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
@@ -111,7 +113,7 @@ TEST_CASE(
       speculative_workspace<T> work(vocabulary, {.gamma = gamma, .sample = sample});
       random_streams chooser(3);
       REQUIRE(speculative_decode(
-                  t, 30, d, m, raw_logits{geometric{1.5}}, chooser, work,
+                  t, 30, d, m, raw_logits{any_policy(geometric{1.5})}, chooser, work,
                   with::verifier{raw_logits_verifier(coupled_verifier{coupled_noise(3)},
                                                      std::span(memory), sample)}) == status::ok);
       if (gamma == 0) first = buffer;
@@ -130,7 +132,7 @@ TEST_CASE(
   std::array<emission, 2> out;
   vector memory(2), scratch(verify_scratch(2, 1));
   const token_id y = 0;
-  const auto verify = [&](const vector& l_q, const vector& l_p, const auto& policy,
+  const auto verify = [&](const vector& l_q, const vector& l_p, const any_policy& policy,
                           std::span<double> room) {
     const auto made = [](const vector& l) {
       return rows_of(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Temperature and filters of sharded rows (verify/detail/sharded_logits.hpp): what they keep, and
 // its probabilities, are those of a processed_row.
+#include "verify/ranks.hpp"
+
 #include <cstring>
 #include <vector>
 
@@ -9,7 +11,6 @@
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
-#include "verify/ranks.hpp"
 
 using namespace specagg;
 
@@ -59,13 +60,13 @@ traffic check(const filtered<S>& row, std::span<const std::size_t> begins, numbe
   std::vector<std::size_t> wrong(ranks);
   traffic seen{};
   const traffic all = on_threads(ranks, [&](std::size_t r, auto& exchange) {
-    std::vector<double> memory(vocabulary_shards<thread_exchange>::memory_of(begins));
-    const vocabulary_shards<thread_exchange> together(exchange, begins, r, memory);
+    std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins));
+    const vocabulary_shards<any_exchange> together(exchange, begins, r, memory);
     const std::vector<S> own(row.logits.begin() + std::ptrdiff_t(begins[r]),
                              row.logits.begin() + std::ptrdiff_t(begins[r + 1]));
-    const auto got = sharded_row<S, thread_exchange>(own.data(), together, row.how, some)
-                         .normalise(row.confidence);
-    if (r == 0) seen = exchange.shared->seen;
+    const auto got =
+        sharded_row<S, any_exchange>(own.data(), together, row.how, some).normalise(row.confidence);
+    if (r == 0) seen = sent_by(exchange);
     why[r] = got.why();
     if (got.why() != status::ok || due.why() != status::ok) return;
     const auto differs = [&](T a, T b) { return std::memcmp(&a, &b, sizeof a) != 0; };
@@ -171,10 +172,10 @@ TEST_CASE("sharded rows: lists of the whole row and of its shards are full at th
     const bool fits = list_between(row.data(), row.size(), 4.f, 6.f, due);
     std::vector<char> same(ranks);
     on_threads(ranks, [&](std::size_t r, auto& exchange) {
-      std::vector<double> memory(vocabulary_shards<thread_exchange>::memory_of(begins));
-      const vocabulary_shards<thread_exchange> together(exchange, begins, r, memory);
+      std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins));
+      const vocabulary_shards<any_exchange> together(exchange, begins, r, memory);
       const detail::expected_tokens none{};
-      const detail::sharded_logits<float, vocabulary_shards<thread_exchange>> shard{
+      const detail::sharded_logits<float, vocabulary_shards<any_exchange>> shard{
           row.data() + begins[r], &together, &none, nullptr};
       shortlist<float> got;
       same[r] =

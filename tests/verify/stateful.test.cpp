@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "verify/every_policy.hpp"
+
 #include <specagg/verify/stateful.hpp>
 
 #include <cmath>
@@ -116,8 +118,8 @@ double distance(const std::map<path, double>& a, const std::map<path, double>& b
 }
 
 // A text of `length` tokens by rounds of gamma drafted tokens.
-template <class Policy, class Verifier, class C>
-path written(const Policy& policy, const Verifier& how, std::size_t gamma, C& chooser) {
+template <class Verifier, class C>
+path written(const any_stateful& policy, const Verifier& how, std::size_t gamma, C& chooser) {
   status why = status::no_draft;
   const path text =
       text_by_rounds(policy, policy.begin(), length, q_after, p_after, how, gamma, chooser, &why);
@@ -130,8 +132,7 @@ void check_joint_law(const Policy& policy, const char* name) {
   const auto target = product(p_after);
   double worst = 0;
   std::size_t reused = 0, i = 0;
-  any_stateful any;
-  any.chosen = policy;
+  const any_stateful any{policy};
   const auto law = law_of_texts(policy, policy.begin(), length, q_after, p_after),
              same = law_of_texts(any, any.begin(), length, q_after, p_after);
   REQUIRE((law.size() == due.size() && same.size() == due.size()));
@@ -142,7 +143,7 @@ void check_joint_law(const Policy& policy, const char* name) {
   }
   const auto compare = [&](const auto& how, std::size_t gamma) {
     const auto law =
-        exact_law([&](auto& chooser) { return written(policy, how, gamma, chooser); }, &reused);
+        exact_law([&](auto& chooser) { return written(any, how, gamma, chooser); }, &reused);
     for (const auto& [text, probability] : due)
       worst = std::max(worst, std::fabs(probability - (law.count(text) ? law.at(text) : 0)));
   };
@@ -157,8 +158,7 @@ void check_joint_law(const Policy& policy, const char* name) {
               distance(due, target));
 }
 // With the noise shared a text is a function of the seed: gamma changes no token.
-template <class Policy>
-void check_coupled(const Policy& policy) {
+void check_coupled(const any_stateful& policy) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const coupled_verifier how{coupled_noise(seed, 1)};
     random_streams none(0);
@@ -175,7 +175,7 @@ const thinking thoughts{ensemble{0.7}, lossless{}, opens, closes};
 
 TEST_CASE("a budget of regret: the joint law of texts is the product of its laws, by any rounds") {
   check_joint_law(regrets, "regret_budget");
-  check_coupled(regrets);
+  check_coupled({regrets});
 }
 TEST_CASE("no budget of regret, however large, lets a token stand that p cannot emit") {
   const probabilities q{.5, .25, .25}, p{.75, .25, 0};
@@ -187,7 +187,7 @@ TEST_CASE("no budget of regret, however large, lets a token stand that p cannot 
 }
 TEST_CASE("an entropy gate and a window: the joint law of texts, by any rounds") {
   check_joint_law(windows, "entropy_window");
-  check_coupled(windows);
+  check_coupled({windows});
 }
 TEST_CASE("an entropy gate measures rows at temperature 1, its law is a sampled one") {
   const probabilities l{2, 0, 1, -1}, m{0, 1, 0.5, 3};
@@ -214,7 +214,7 @@ TEST_CASE("an entropy gate counts three tokens, with ties and where there are fe
 }
 TEST_CASE("a policy inside a span, another outside: the joint law of texts, by any rounds") {
   check_joint_law(thoughts, "phase");
-  check_coupled(thoughts);
+  check_coupled({thoughts});
 }
 TEST_CASE("the law of texts: the state before the text, and texts that have no law or cannot be") {
   const auto q_of = [](const path&) { return probabilities{0.1, 0.8, 0.1}; };

@@ -12,6 +12,9 @@
 
 #define SPECAGG_COUNT_ALLOCATIONS
 #include "support/allocations.hpp"
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 using namespace specagg;
 
@@ -20,15 +23,26 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity(),
                 quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
+struct product {  // norm(q p): undefined for disjoint rows
+  template <class R>
+  auto bind(const R& both_rows) const {
+    const double z = both_rows.sum([](auto at) { return at.q * at.p; });
+    return [=](auto at) { return at.q * at.p / z; };
+  }
+};
+// Verification is compiled once for these.
+using any_policy =
+    compiled_once<any_of<lossless, ensemble, lossy, opt, token_v3, minimum<>, product>>;
+
 // Says yes or no to every coin, draws with a fixed uniform, and remembers what it was asked.
 struct scripted {
-  bool yes = false;
+  bool yes = false, never = false;
   double u = 0;
   std::vector<moment> coins = {}, draws = {};
   std::vector<double> totals = {};
   bool coin(moment m, double w, double t) {
     coins.push_back(m);
-    return yes ? w > 0 : u * t < w;
+    return !never && (yes ? w > 0 : u * t < w);
   }
   template <class W>
   token_id draw(moment m, const W& w) {
@@ -57,14 +71,6 @@ outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q,
   return run(lossless{}, std::move(y), q, p, chooser, d);
 }
 using rows = std::vector<std::vector<float>>;
-
-struct product {  // norm(q p): undefined for disjoint rows
-  template <class R>
-  auto bind(const R& both_rows) const {
-    const double z = both_rows.sum([](auto at) { return at.q * at.p; });
-    return [=](auto at) { return at.q * at.p / z; };
-  }
-};
 
 }  // namespace
 
@@ -102,7 +108,7 @@ TEST_CASE(
     CHECK(q.out[1].from == origin::bonus);
     CHECK(q.out[1].why == status::invalid_row);
     const auto reads_q =
-        run(ensemble{0.5}, {0, 1, 0}, rows{good, broken, good}, rows(4, good), yes);
+        run(any_policy(ensemble{0.5}), {0, 1, 0}, rows{good, broken, good}, rows(4, good), yes);
     CHECK(reads_q.v.why == status::invalid_row);  // no law there
     CHECK(reads_q.v.emitted == 1);
     const auto bonus = run_dense({0, 1, 0}, rows(3, good), {good, good, good, broken}, yes);
@@ -176,7 +182,7 @@ TEST_CASE("a residual of 1e-9 is real and is sampled") {
     std::vector<emission> out(2);
     std::vector<double> scratch(1);
     const auto v = verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p),
-                                lossless{}, chooser, out, scratch);
+                                any_policy(lossless{}), chooser, out, scratch);
     return std::tuple(v.accepted, v.emitted, out[0].token);
   });
   CHECK(law.at({0, 1, 1}) == Approx(1e-9 / (0.5 + 1e-9)).epsilon(1e-6));
@@ -184,9 +190,7 @@ TEST_CASE("a residual of 1e-9 is real and is sampled") {
 }
 TEST_CASE("no positive residual after a rejection draws from pi itself") {
   // Rejected although p = q: only a chooser that breaks its promise can do that, as round-off may.
-  struct refuses : scripted {
-    bool coin(moment, double, double) { return false; }
-  } chooser;
+  scripted chooser{.never = true};
   const std::vector<float> r{0, 0.25f, 0.75f};
   const auto o = run_dense({2}, {r}, {r, r}, chooser);
   CHECK(o.v.emitted == 1);
@@ -253,11 +257,12 @@ TEST_CASE(
   std::vector<double> scratch(verify_scratch(3, 2));
   std::vector<draft_acceptance> acceptances(2);
   random_streams chooser(0);
+  const any_policy smaller = minimum<>{};
   for (const auto verify : {0, 1, 2}) {
     const draft d{.tokens = y, .acceptances = acceptances};
-    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch)
-                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch)
-                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch);
+    const verdict v = verify == 0   ? verify_token(d, q, p, smaller, chooser, out, scratch)
+                      : verify == 1 ? verify_match(d, q, p, smaller, chooser, out, scratch)
+                                    : verify_block(d, q, p, smaller, chooser, out, scratch);
     CHECK(v.emitted == 1);
     CHECK(acceptances[0].of_row == Approx(0.5).epsilon(0.01));
     CHECK((acceptances[1].of_row == 0 && acceptances[1].of_token == 0));
@@ -268,11 +273,11 @@ TEST_CASE("scratch that is too small is reported before anything is decided") {
   const std::vector<token_id> y{3};
   std::vector<emission> out(2);
   std::vector<double> little(3);  // claims fit, block sums do not
+  const any_policy target = lossless{};
   random_streams chooser(1);
-  CHECK(
-      verify_token({.tokens = y}, q, q, lossless{}, chooser, out, std::span(little).first(1)).why ==
-      status::invalid_parameter);
-  const verdict v = verify_block({.tokens = y}, q, q, lossless{}, chooser, out, little);
+  CHECK(verify_token({.tokens = y}, q, q, target, chooser, out, std::span(little).first(1)).why ==
+        status::invalid_parameter);
+  const verdict v = verify_block({.tokens = y}, q, q, target, chooser, out, little);
   CHECK(v.why == status::invalid_parameter);
   CHECK(v.emitted == 0);
 }
@@ -333,26 +338,25 @@ TEST_CASE("rows of different vocabularies are a vocabulary_mismatch, never a sil
   scripted yes{.yes = true};
   CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.25f, 0.25f}), yes).v.why ==
         status::vocabulary_mismatch);
-  CHECK(run(ensemble{}, {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes).v.why ==
-        status::vocabulary_mismatch);
+  CHECK(run(any_policy(ensemble{}), {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes)
+            .v.why == status::vocabulary_mismatch);
 }
 TEST_CASE("parameters out of range are an invalid_parameter") {
   scripted yes{.yes = true};
   const rows r(2, {0.5f, 0.5f});
   for (const double a : {-0.1, 1.0, 2.0, double(quiet_nan)})
-    CHECK(run(lossy{a}, {0}, r, r, yes).v.why == status::invalid_parameter);
-  CHECK(run(lossy{0.3, 0.6}, {0}, r, r, yes).v.why == status::invalid_parameter);
+    CHECK(run(any_policy(lossy{a}), {0}, r, r, yes).v.why == status::invalid_parameter);
+  CHECK(run(any_policy(lossy{0.3, 0.6}), {0}, r, r, yes).v.why == status::invalid_parameter);
   for (const double l : {-0.1, 1.1, double(quiet_nan)})
-    CHECK(run(ensemble{l}, {0}, r, r, yes).v.why == status::invalid_parameter);
+    CHECK(run(any_policy(ensemble{l}), {0}, r, r, yes).v.why == status::invalid_parameter);
 }
 TEST_CASE("a law that does not exist is an undefined_target, and emits nothing") {
   scripted yes{.yes = true};
-  CHECK(run(product{}, {0}, rows{{1, 0}, {1, 0}}, rows{{0, 1}, {0, 1}}, yes).v.why ==
+  const any_policy both = product{};
+  CHECK(run(both, {0}, rows{{1, 0}, {1, 0}}, rows{{0, 1}, {0, 1}}, yes).v.why ==
         status::undefined_target);
-  CHECK(run(product{}, {}, rows{{1, 0}}, rows{{0, 1}}, yes).v.why == status::undefined_target);
-  CHECK(
-      run(product{}, {0}, rows{{1, 0}, {0.5f, 0.5f}}, rows{{0.5f, 0.5f}, {0, 1}}, yes).v.emitted ==
-      2);
+  CHECK(run(both, {}, rows{{1, 0}}, rows{{0, 1}}, yes).v.why == status::undefined_target);
+  CHECK(run(both, {0}, rows{{1, 0}, {0.5f, 0.5f}}, rows{{0.5f, 0.5f}, {0, 1}}, yes).v.emitted == 2);
 }
 TEST_CASE("sparse and dense rows of the same law give the same tokens") {
   constexpr std::size_t size = 3000;
@@ -411,7 +415,8 @@ TEST_CASE(
 TEST_CASE("log-probabilities are those of the emitted tokens under pi and under p") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};
   scripted chooser{.u = 0.7};
-  const auto o = run(ensemble{0.5}, {1, 0}, std::vector(3, q), std::vector(3, p), chooser);
+  const auto o =
+      run(any_policy(ensemble{0.5}), {1, 0}, std::vector(3, q), std::vector(3, p), chooser);
   REQUIRE(o.v.emitted == 2);
   CHECK(o.out[0].log_pi == Approx(std::log(0.25)).epsilon(1e-15));
   CHECK(o.out[0].log_p == Approx(std::log(0.25)).epsilon(1e-15));
@@ -427,7 +432,7 @@ TEST_CASE("acceptances are sum min(q, pi) at every drafted position, reached or 
   std::vector<draft_acceptance> acceptances(3);
   scripted chooser{.u = 0.9};
   const auto v = verify_token({.tokens = y, .acceptances = acceptances}, std::vector(4, q),
-                              std::vector(4, p), lossless{}, chooser, out, scratch);
+                              std::vector(4, p), any_policy(lossless{}), chooser, out, scratch);
   CHECK(v.emitted == 1);
   for (const auto& o : acceptances) CHECK(o.of_row == Approx(0.625).epsilon(1e-15));
   CHECK(acceptances[0].of_token == 0.25);
@@ -464,6 +469,7 @@ TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense
 }
 
 TEST_CASE("a token is never emitted that its law gives no mass, over random rows with many zeros") {
+  const any_policy policies[] = {lossless{}, opt{0.1}, token_v3{0.5}, lossy{0.3}};
   random_streams source(7);
   auto integer = [&, n = std::uint32_t(0)](std::uint32_t below) mutable {
     return std::uint32_t(source.uniform({stream::side, n++, 0}) * below);
@@ -478,18 +484,14 @@ TEST_CASE("a token is never emitted that its law gives no mass, over random rows
     std::vector<token_id> y;
     for (int j = 0; j < 2; ++j) y.push_back(token_id(integer(std::uint32_t(size))));
     random_streams chooser(std::uint64_t(trial), 1);
-    const auto check = [&](const auto& policy) {
+    for (const any_policy& policy : policies) {
       const auto o = run(policy, y, q, p, chooser);
       REQUIRE(o.v.why == status::ok);
       for (std::size_t i = 0; i < o.v.emitted; ++i) {
         const auto law = target_law(policy, q[i], p[i]);
         CHECK(law[std::size_t(o.out[i].token)] > 0);
       }
-    };
-    check(lossless{});
-    check(opt{0.1});
-    check(token_v3{0.5});
-    check(lossy{0.3});
+    }
   }
 }
 TEST_CASE("verification allocates nothing") {
@@ -504,14 +506,16 @@ TEST_CASE("verification allocates nothing") {
   const auto logits = rows_of(4, [&](std::size_t) { return l; });
   const std::size_t before = allocations;
   const draft drafted{.tokens = y, .acceptances = acceptances};
-  (void)verify_token(drafted, row, row, token_v3{0.2}, chooser, out, scratch);
-  (void)verify_token(drafted, logits, logits, lossy{0.2}, chooser, out, scratch);
+  (void)verify_token(drafted, row, row, any_policy(token_v3{0.2}), chooser, out, scratch);
+  (void)verify_token(drafted, logits, logits, lossless{}, chooser, out, scratch);
   CHECK(allocations == before);
 }
 TEST_CASE("renaming the tokens renames the law. A token of no mass changes nothing") {
   const std::vector<double> q{0.5, 0.125, 0.25, 0.125}, p{0.125, 0.25, 0.125, 0.5};
   const std::vector<std::size_t> order{2, 0, 3, 1};
-  const auto check = [&](const auto& policy) {
+  const any_policy policies[] = {lossless{},    ensemble{0.3}, opt{0.1},
+                                 token_v3{0.3}, lossy{0.2},    lossy{0.2, 1}};
+  for (const any_policy& policy : policies) {
     const auto law = target_law(policy, q, p);
     std::vector<double> q2(4), p2(4), q3 = q, p3 = p;
     for (std::size_t v = 0; v < 4; ++v) {
@@ -526,11 +530,58 @@ TEST_CASE("renaming the tokens renames the law. A token of no mass changes nothi
       CHECK(padded[v] == Approx(law[v]).epsilon(1e-14));
     }
     for (std::size_t v = 4; v < 1100; ++v) CHECK(padded[v] == 0);
-  };
-  check(lossless{});
-  check(ensemble{0.3});
-  check(opt{0.1});
-  check(token_v3{0.3});
-  check(lossy{0.2});
-  check(lossy{0.2, 1});
+  }
 }
+
+#if defined(__SSE2__)
+// Engines often run with denormals flushed to zero; softmax rows must not notice.
+namespace {
+
+struct result {
+  std::size_t emitted;
+  std::vector<token_id> tokens;
+  std::vector<double> logs;
+  bool operator==(const result&) const = default;
+};
+// Logits spread so widely that most probabilities are denormal or below.
+result run_logits(std::uint64_t seed) {
+  constexpr std::size_t size = 3000;
+  std::vector<float> q(2 * size), p(3 * size);
+  const random_streams noise(seed);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    p[i] = float(120 * noise.uniform({stream::side, std::uint32_t(i), 0}));
+    if (i < q.size()) q[i] = p[i] - float(noise.uniform({stream::side, std::uint32_t(i), 1}));
+  }
+  const std::vector<token_id> y{token_id(seed % size), token_id(7 * seed % size)};
+  std::vector<emission> out(3);
+  std::vector<double> scratch(verify_scratch(size));
+  random_streams chooser(seed);
+  const auto row = [](const float* l) { return softmax_row<float>(l, size, 0.9); };
+  const auto v =
+      verify_token({.tokens = y}, std::vector{row(q.data()), row(q.data() + size)},
+                   std::vector{row(p.data()), row(p.data() + size), row(p.data() + 2 * size)},
+                   lossless{}, chooser, out, scratch);
+  result r{v.emitted, {}, {}};
+  for (std::size_t i = 0; i < v.emitted; ++i) {
+    r.tokens.push_back(out[i].token);
+    r.logs.push_back(out[i].log_pi);
+  }
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("flush-to-zero and denormals-are-zero change no token and no bit of a log-probability") {
+  std::vector<result> plain, flushed;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) plain.push_back(run_logits(seed));
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8040);
+  volatile float tiny = 1e-40f, one = 1;
+  volatile float product = tiny * one;
+  const bool flushes = product == 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) flushed.push_back(run_logits(seed));
+  _mm_setcsr(mode);
+  CHECK(flushes);
+  CHECK((plain == flushed));
+}
+#endif

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several drafts at once: the optimum of n independent ones,
 // trees that branch late, and trees whose levels are drawn from marginals.
+#include "verify/random_rows.hpp"
+
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <vector>
 
 #include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/lossless.hpp>
-
-#include "verify/random_rows.hpp"
 
 using namespace specagg;
 
@@ -81,15 +82,27 @@ double by_transport(const probabilities& q, const probabilities& p, std::size_t 
   return sent;
 }
 
-// What a verifier accepts of one level.
-template <class V>
-double accepted(const V& verifier, proposal kind, std::size_t n, const probabilities& q,
-                const probabilities& p) {
-  const std::vector<std::size_t> shape{n};
-  const auto all = [](const probabilities& row) { return [&](const path&) { return row; }; };
+using row_of_path = std::function<probabilities(const path&)>;
+using law = proposal_row<dense_row<double>>;
+using table = std::vector<probabilities>;
+
+// By traversal, or recursively.
+tree_verdict verified(bool traverses, const draft_tree& tree, const std::vector<law>& laws,
+                      const table& q, const table& p, exhaustive_chooser& chooser,
+                      const tree_memory<double>& work) {
+  return traverses ? verify_tree(tree, laws, q, p, lossless{}, chooser, work)
+                   : verify_tree_recursive(tree, laws, q, p, lossless{}, chooser, work);
+}
+// What a verifier accepts.
+double accepted(bool traverses, proposal kind, const std::vector<std::size_t>& shape,
+                const row_of_path& q, const row_of_path& p) {
   const round_error e = worst_error_of_tree(
-      lossless{}, shape, kind, all(q), all(p), [&](auto&&... a) { return verifier.verify(a...); },
-      all(p));
+      lossless{}, shape, kind, q, p,
+      [&](const draft_tree& tree, const auto& laws, const table& q_rows, const table& p_rows,
+          const lossless&, exhaustive_chooser& chooser, const auto& work) {
+        return verified(traverses, tree, laws, q_rows, p_rows, chooser, work);
+      },
+      p);
   CHECK(e.error < 1e-12);
   return e.accepted;
 }
@@ -112,12 +125,16 @@ TEST_CASE("the optimum of n independent drafts is that of the transport problem,
     }
     worst = std::max(
         {worst, std::fabs(optimum - by_transport(q, p, n)), std::fabs(optimum - (1 + least))});
-    const double rejected = accepted(traversal{}, proposal::independent, n, q, p);
+    const auto of_level = [&](bool traverses, proposal kind) {
+      return accepted(
+          traverses, kind, {n}, [&](const path&) { return q; }, [&](const path&) { return p; });
+    };
+    const double rejected = of_level(true, proposal::independent);
     CHECK(rejected <= optimum + 1e-12);
-    CHECK(rejected == Approx(accepted(recursive_rejection{}, proposal::independent, n, q, p)));
+    CHECK(rejected == Approx(of_level(false, proposal::independent)));
     by_rejection += rejected / pairs;
     at_best += optimum / pairs;
-    greedy += accepted(traversal{}, proposal::greedy, n, q, p) / pairs;
+    greedy += of_level(true, proposal::greedy) / pairs;
   }
   CHECK(worst < 1e-12);
   CHECK(at_best > by_rejection + 0.05);
@@ -139,12 +156,8 @@ TEST_CASE("trees that branch after some tokens are exact, and may accept more th
   // Rows that agree at the first position and differ after it: there a second draft is wasted.
   const auto p = [](const path& x) { return row_after(x, 1, 3); };
   const auto q = [](const path& x) { return row_after(x, x.empty() ? 1 : 2, 3); };
-  const auto accepts = [&](std::vector<std::size_t> shape) {
-    const round_error e = worst_error_of_tree(
-        lossless{}, shape, proposal::sampled, q, p, [](auto&&... a) { return verify_tree(a...); },
-        p);
-    CHECK(e.error < 1e-12);
-    return e.accepted;
+  const auto accepts = [&](const std::vector<std::size_t>& shape) {
+    return accepted(true, proposal::sampled, shape, q, p);
   };
   const double late = accepts({1, 2}), early = accepts({2, 1});  // 3 nodes, 4 nodes
   CHECK(late > early);
@@ -163,21 +176,22 @@ TEST_CASE("a level drawn from a marginal is exact with the marginal as its propo
     exhaustive_chooser chooser;
     do {
       path y(2);
-      std::vector<probabilities> laws{{}, first, marginal};
+      const auto drawn_from = [](const probabilities& x) {
+        return law(row_without(dense_row<double>(x).normalise(), {}).normalise());
+      };
+      std::vector<law> laws{{}, drawn_from(first), drawn_from(marginal)};
       std::vector<double> scratch(verify_scratch(V)), residual(2 * V);
       std::vector<tree_node> nodes(3);
       std::vector<emission> out(3);
       for (std::size_t i = 1; i <= 2; ++i)
-        y[i - 1] = draw_node(as_row(laws[i]), 0, i, std::uint32_t(i), chooser, scratch);
-      if (!told_truly) laws[2] = row_after({y[0]}, 4, V);  // the conditional row
-      laws[0] = laws[1];                                   // not read
+        y[i - 1] = draw_node(laws[i], 0, i, std::uint32_t(i), chooser, scratch);
+      const probabilities conditional = row_after({y[0]}, 4, V);
+      if (!told_truly) laws[2] = drawn_from(conditional);
       const std::vector<probabilities> rows{p({}), p({y[0]}), p(y)};
       const std::vector<std::uint32_t> parents{0, 1};
       const draft_tree tree{y, parents, 0};
       const tree_memory<double> work{out, nodes, residual, scratch};
-      const auto v = traverses
-                         ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, work)
-                         : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, work);
+      const auto v = verified(traverses, tree, laws, rows, rows, chooser, work);
       REQUIRE(v.why == status::ok);
       path text;
       reach[text] += chooser.probability;

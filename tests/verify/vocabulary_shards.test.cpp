@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "verify/ranks.hpp"
+
 #include <specagg/verify/vocabulary_shards.hpp>
 
 #include <new>
@@ -15,7 +17,6 @@
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
-#include "verify/ranks.hpp"
 
 using namespace specagg;
 
@@ -117,7 +118,7 @@ TEST_CASE("vocabulary shards: a batch takes as many exchanges as the longest req
   numbers random(1);
   const std::size_t V = 3000, R = 3, B = 16;
   const auto begins = begins_of(V, R);
-  using shards = vocabulary_shards<thread_exchange>;
+  using shards = vocabulary_shards<any_exchange>;
   const batch b = random_batch(random, V, B, 3, {});
   // All rows; what each request's token is drawn from; these tokens.
   CHECK(check(b, R, shards::memory_of(begins, 2 * b.rows())).calls == 3);
@@ -147,17 +148,18 @@ TEST_CASE("vocabulary shards: an exchange that fails ends a run, whichever it is
   const batch b = random_batch(random, 1500, 3, 2, {.top_p = 0.9});
   const std::vector<std::size_t> begins{0, b.V};
   for (std::size_t k = 0;; ++k) {
-    failing exchange{k};
-    std::vector<double> memory(vocabulary_shards<failing>::memory_of(begins, 100));
-    const vocabulary_shards<failing> together(exchange, begins, 0, memory);
-    std::vector<normalised_row<sharded_row<float, failing>>> rows(b.rows());
+    failing one_fails{k};
+    any_exchange exchange = std::ref(one_fails);
+    std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 100));
+    const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
+    std::vector<normalised_row<sharded_row<float, any_exchange>>> rows(b.rows());
     const bool ok = together.run(rows.size(), [&](std::size_t i) {
-      rows[i] = sharded_row<float, failing>(b.p.data() + i * b.V, together, b.how).normalise();
+      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * b.V, together, b.how).normalise();
     });
-    CHECK(ok == (exchange.calls <= k));
+    CHECK(ok == (one_fails.calls <= k));
     CHECK(together.failed() == !ok);
     CHECK(together.lacks() == !ok);
-    CHECK(exchange.calls <= k + 1);
+    CHECK(one_fails.calls <= k + 1);
     if (ok) break;
     REQUIRE(k < 20);
   }
@@ -184,18 +186,19 @@ struct told {
   double given;
 };
 template <class Verifier, class Policy>
-told with_liar(const batch& b, const Verifier& verifier, const Policy& policy, liar exchange) {
+told with_liar(const batch& b, const Verifier& verifier, const Policy& policy, liar lies) {
+  any_exchange exchange = std::ref(lies);
   const std::vector<std::size_t> begins{0, b.V};
-  std::vector<double> memory(vocabulary_shards<liar>::memory_of(begins, 0)),
+  std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 0)),
       scratch(verify_scratch(b.V, b.gamma));
-  const vocabulary_shards<liar> together(exchange, begins, 0, memory);
+  const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
   std::vector<emission> out(b.gamma + 1);
   const auto p = rows_of(b.gamma + 1, [&](std::size_t j) {
-    return sharded_row<float, liar>(b.p.data() + j * b.V, together, b.how);
+    return sharded_row<float, any_exchange>(b.p.data() + j * b.V, together, b.how);
   });
   const auto v = verifier.verify({.tokens = b.tokens}, rows_of_logits(b.q, b.V, b.how), p, policy,
                                  random_streams(1, 0), out, scratch);
-  told t{together.failed(), true, exchange.calls, exchange.given};
+  told t{together.failed(), true, lies.calls, lies.given};
   for (std::size_t i = 0; i < v.emitted; ++i)
     t.in_range = t.in_range && out[i].token >= 0 && std::size_t(out[i].token) < b.V;
   return t;
@@ -207,10 +210,17 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   numbers random(4);
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const std::size_t V = 3000;
+  const auto run = [&](const batch& b, const auto& verifier, const liar& exchange) {
+    using type = std::decay_t<decltype(verifier)>;
+    if constexpr (is_coupled<type>) return with_liar(b, verifier, bild{0.1, true}, exchange);
+    else if constexpr (type::reads_draft_rows(false))
+      return with_liar(b, verifier, token_v3{0.3}, exchange);
+    else return with_liar(b, verifier, lossless{}, exchange);
+  };
   const auto refuses = [&](const batch& b, const auto& verifier, std::size_t at, std::size_t index,
                            std::initializer_list<double> honest) {
     for (const double x : {1e6, 1e300, inf, nan, -2., -1e9, double(V) + 2100}) {
-      const told t = with_liar(b, verifier, lossless{}, {at, index, x});
+      const told t = run(b, verifier, {at, index, x});
       CAPTURE(at, index, x, t.given);
       CHECK(t.failed);
       CHECK(t.in_range);
@@ -225,7 +235,7 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   refuses(top_k, token_verifier{}, 0, 0, {50});  // how many are listed
   refuses(top_k, token_verifier{}, 0, 51, {});   // an id
   for (std::size_t at = 0;; ++at) {  // top-p: the two exchanges with how many are listed
-    const told t = with_liar(top_p, token_verifier{}, lossless{}, {at, 0, -1});
+    const told t = run(top_p, token_verifier{}, {at, 0, -1});
     REQUIRE(at < t.calls);
     if (t.given != std::floor(t.given) || t.given < 1) continue;
     refuses(top_p, token_verifier{}, at, 0, {t.given});
@@ -233,7 +243,7 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
     break;
   }
   const auto last = [&](const batch& b, const auto& verifier) {
-    return with_liar(b, verifier, lossless{}, {99, 0, 0}).calls - 1;
+    return run(b, verifier, {99, 0, 0}).calls - 1;
   };
   refuses(plain, match_verifier{}, last(plain, match_verifier{}), 0, {});  // a drawn token
   refuses(plain, coupled, last(plain, coupled), 0, {});
@@ -242,41 +252,42 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   // Any number of any exchange.
   const batch large_k = random_batch(random, V, 1, 1, {.top_k = 1500});
   const double lies[] = {0, -1, -2, 0.5, 7, double(V), 1e6, 1e300, inf, -inf, nan};
-  for (int run = 0; run < 3000; ++run) {
+  for (int k = 0; k < 3000; ++k) {
     const batch* const b = std::array{&top_k, &top_p, &plain, &greedy, &large_k}[random.below(5)];
     const std::size_t index = random.below(3) ? random.below(8) : random.below(4200);
     const liar exchange{random.below(8), index, lies[random.below(std::size(lies))]};
-    const auto tell = [&](const auto& verifier, const auto& policy) {
-      const told t = with_liar(*b, verifier, policy, exchange);
+    const auto tell = [&](const auto& verifier) {
+      const told t = run(*b, verifier, exchange);
       if (!t.failed && !t.in_range) FAIL("exchange " << exchange.at << ", number " << index);
     };
-    if (run % 3 == 0) tell(token_verifier{}, token_v3{0.3});
-    if (run % 3 == 1) tell(match_verifier{}, lossless{});
-    if (run % 3 == 2) tell(coupled, bild{0.1, true});
+    if (k % 3 == 0) tell(token_verifier{});
+    if (k % 3 == 1) tell(match_verifier{});
+    if (k % 3 == 2) tell(coupled);
   }
 }
 
 TEST_CASE("vocabulary shards: after a task that throws, the next run works") {
   numbers random(5);
   const std::vector<std::size_t> begins{0, 3000};
-  liar exchange{99, 0, 0};
-  std::vector<double> memory(vocabulary_shards<liar>::memory_of(begins, 3));
-  const vocabulary_shards<liar> together(exchange, begins, 0, memory);
+  liar honest{99, 0, 0};
+  any_exchange exchange = std::ref(honest);
+  std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 3));
+  const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
   const batch b = random_batch(random, 3000, 1, 2, {});
-  using row = normalised_row<sharded_row<float, liar>>;
+  using row = normalised_row<sharded_row<float, any_exchange>>;
   std::vector<row> rows(3);
   for (std::size_t at = 0; at < 6; ++at) {  // in the first round, and in the second
     std::size_t tasks = 0;
     const auto task = [&](std::size_t i) {
       if (tasks++ == at) throw std::bad_alloc();
-      rows[i] = sharded_row<float, liar>(b.p.data() + i * 3000, together).normalise();
+      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * 3000, together).normalise();
     };
     CHECK_THROWS_AS(together.run(3, task), std::bad_alloc);
-    exchange.calls = 0;
+    honest.calls = 0;
     CHECK(together.run(3, [&](std::size_t i) {
-      rows[i] = sharded_row<float, liar>(b.p.data() + i * 3000, together).normalise();
+      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * 3000, together).normalise();
     }));
-    CHECK(exchange.calls == 1);
+    CHECK(honest.calls == 1);
     for (const row& r : rows) CHECK(r.why() == status::ok);
   }
 }
