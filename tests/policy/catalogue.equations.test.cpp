@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../tools/cli/policies.hpp"
 #include "policy/equations.hpp"
 #include "policy/plain.hpp"
 
@@ -35,8 +36,32 @@ row hard_row(numbers& n, std::size_t size, double small) {
   return norm(x);
 }
 
-template <class T, class Line>
-void compare(const Line& line, double tolerance) {
+// A policy of the catalogue, and its parameters by their names.
+struct example {
+  cli::any_policy policy;
+  std::function<equations::number(const std::string&)> parameter;
+};
+struct named_examples {
+  const char* name;
+  std::vector<example> values;
+};
+std::vector<named_examples> all_examples() {
+  std::vector<named_examples> all;
+  for_each_in_catalogue([&](const auto& line) {
+    all.push_back({line.name, {}});
+    for (const auto& policy : line.values)
+      all.back().values.push_back({policy, [&](const std::string& name) -> equations::number {
+                                     for (const auto& one : line.parameters)
+                                       if (one.name == name)
+                                         return one.number ? policy.*one.number : policy.*one.flag;
+                                     throw std::logic_error(name);
+                                   }});
+  });
+  return all;
+}
+
+template <class T>
+void compare(const named_examples& line, double tolerance) {
   const auto equation = equations::of.find(line.name);
   INFO(line.name);
   REQUIRE(equation != equations::of.end());
@@ -55,16 +80,12 @@ void compare(const Line& line, double tolerance) {
     for (const double y : rows[0]) x.q.push_back(T(y));
     for (const double y : rows[1]) x.p.push_back(T(y));
     x.q = equations::norm(x.q), x.p = equations::norm(x.p);
-    for (const auto& policy : line.values) {
-      x.parameter = [&](const std::string& name) -> long double {
-        for (const auto& one : line.parameters)
-          if (one.name == name) return one.number ? policy.*one.number : policy.*one.flag;
-        throw std::logic_error(name);
-      };
+    for (const example& one : line.values) {
+      x.parameter = one.parameter;
       const equations::row due = equation->second(x);
       const std::vector<T> q(rows[0].begin(), rows[0].end()), p(rows[1].begin(), rows[1].end());
-      const row pi = target_law(policy, q, p);
-      INFO("trial " << trial << ", value " << (&policy - line.values.data()));
+      const row pi = target_law(one.policy, q, p);
+      INFO("trial " << trial << ", value " << (&one - line.values.data()));
       REQUIRE(pi.size() == due.size());
       laws += !pi.empty();
       for (std::size_t v = 0; v < pi.size(); ++v) {
@@ -82,8 +103,8 @@ void compare(const Line& line, double tolerance) {
 }  // namespace
 
 TEST_CASE("every policy of the catalogue is its equation, on rows of doubles") {
-  for_each_in_catalogue([](const auto& line) { compare<double>(line, 1e-12); });
+  for (const named_examples& line : all_examples()) compare<double>(line, 1e-12);
 }
 TEST_CASE("every policy of the catalogue is its equation, on rows of floats") {
-  for_each_in_catalogue([](const auto& line) { compare<float>(line, 1e-5); });
+  for (const named_examples& line : all_examples()) compare<float>(line, 1e-5);
 }

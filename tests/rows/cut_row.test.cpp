@@ -31,6 +31,9 @@ struct cut_rows {
   }
 };
 
+// Verification is compiled once for those that read no draft, and for others.
+using either = compiled_once<any_of<lossless, typical>>;
+
 // Rows that depend on the whole prefix.
 struct models {
   std::uint32_t seed;
@@ -46,8 +49,8 @@ const auto token = [](auto&&... a) { return verify_token(a...); };
 const auto block = [](auto&&... a) { return verify_block(a...); };
 
 // The largest error of a round of gamma tokens, each kept if it lies in its set.
-template <class Policy, class Verify>
-double error_of(const Policy& policy, const models& m, std::size_t gamma, std::size_t first,
+template <class Verify>
+double error_of(const either& policy, const models& m, std::size_t gamma, std::size_t first,
                 Verify verify) {
   const auto e = worst_error_of_round(
       policy, gamma, [&](const auto& x) { return m.q(x); }, [&](const auto& x) { return m.p(x); },
@@ -118,8 +121,9 @@ namespace {
 
 // The law of the first token of a tree whose root has two children, drawn from q independently,
 // each with a set of its own; below the first, one more.
-template <class Policy, class Verify>
-double error_of_tree(const Policy& policy, const models& m, std::size_t first, Verify verify) {
+using any_policy = compiled_once<any_of<lossless, ensemble>>;
+template <class Verify>
+double error_of_tree(const any_policy& policy, const models& m, std::size_t first, Verify verify) {
   const auto law = exact_law([&](auto& chooser) {
     std::vector<double> scratch(verify_scratch(3));
     const auto q0 = m.q({}), p0 = m.p({});
