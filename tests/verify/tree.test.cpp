@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <specagg/audit/goodness_of_fit.hpp>
+#include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/detail/beside.hpp>
 #include <specagg/verify/detail/tree_walk.hpp>
 
