@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
@@ -19,10 +21,82 @@ constexpr std::size_t vocabulary = 3;
 const auto keep_all = [](const specagg::emission&) { return true; };
 
 struct penalty_memory {
-  std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(vocabulary);
-  std::vector<specagg::token_id> distinct = std::vector<specagg::token_id>(vocabulary),
-                                 text = std::vector<specagg::token_id>(64);
+  std::vector<std::uint32_t> counts;
+  std::vector<specagg::token_id> distinct, text;
+  explicit penalty_memory(std::size_t longest = 256, std::size_t tokens = vocabulary)
+      : counts(tokens), distinct(tokens), text(longest) {}
   specagg::penalties with(specagg::penalty_options o) { return {o, counts, distinct, text}; }
+};
+
+// What a decoder is given, each of one type, so that it is compiled once. Randomness: every branch
+// of it, or the production streams. The moments that it is given may be spoiled.
+struct either {
+  specagg::exhaustive_chooser* tree = nullptr;
+  specagg::random_streams streams = specagg::random_streams(0);
+  specagg::moment (*spoil)(specagg::moment) = [](specagg::moment m) { return m; };
+  either(specagg::exhaustive_chooser& every) : tree(&every) {}
+  either(const specagg::random_streams& some) : streams(some) {}
+  bool coin(specagg::moment m, double w, double t) {
+    return tree ? tree->coin(spoil(m), w, t) : streams.coin(spoil(m), w, t);
+  }
+  template <class W>
+  specagg::token_id draw(specagg::moment m, const W& w) {
+    return tree ? tree->draw(spoil(m), w) : streams.draw(spoil(m), w);
+  }
+};
+using watcher = std::function<bool(const specagg::emission&)>;
+// A verifier of drafts that are drawn by the chooser.
+struct any_verifier : specagg::token_verifier {
+  std::variant<specagg::token_verifier, specagg::block_verifier, specagg::match_verifier> chosen;
+  any_verifier(specagg::token_verifier v = {}) : chosen(v) {}
+  any_verifier(specagg::block_verifier v) : chosen(v) {}
+  any_verifier(specagg::match_verifier v) : chosen(v) {}
+  template <class... A>
+  specagg::verdict verify(const specagg::draft& drafted, A&&... a) const {
+    return std::visit([&](const auto& v) { return v.verify(drafted, a...); }, chosen);
+  }
+};
+// for_each_verifier, and what it calls is compiled once for those that are one type above.
+template <class F>
+void for_each_verifier_compiled_once(std::uint64_t seed, std::uint64_t request, F&& f) {
+  specagg::for_each_verifier(seed, request, [&]<class V>(const V& verifier) {
+    if constexpr (specagg::is_coupled<V>) f(verifier);
+    else f(any_verifier(verifier));
+  });
+}
+// A verifier of trees.
+struct any_tree_verifier {
+  std::variant<specagg::traversal, specagg::recursive_rejection> chosen;
+  any_tree_verifier(const auto& one) : chosen(one) {}
+  template <class... A>
+  specagg::tree_verdict verify(A&&... a) const {
+    return std::visit([&](const auto& v) { return v.verify(a...); }, chosen);
+  }
+};
+// A length of drafts of one of the types.
+template <class... Lengths>
+struct any_length {
+  std::variant<Lengths...> chosen;
+  bool reads_acceptances, reads_confidence;
+  template <class L>
+    requires(std::is_same_v<L, Lengths> || ...)
+  any_length(const L& one)
+      : chosen(one),
+        reads_acceptances(one.reads_acceptances),
+        reads_confidence(one.reads_confidence) {}
+  void begin() {
+    std::visit([](auto& l) { l.begin(); }, chosen);
+  }
+  bool another(std::size_t drafter) const {
+    return std::visit([=](const auto& l) { return l.another(drafter); }, chosen);
+  }
+  bool keep(std::size_t drafter, double confidence) {
+    return std::visit([=](auto& l) { return l.keep(drafter, confidence); }, chosen);
+  }
+  void observe(std::span<const specagg::draft_acceptance> acceptances, std::size_t emitted,
+               std::span<const std::size_t> asked) {
+    std::visit([=](auto& l) { l.observe(acceptances, emitted, asked); }, chosen);
+  }
 };
 
 // Penalties that remember what they were pushed: after decoding it must be the text.
@@ -90,9 +164,10 @@ double worst_joint_error(const Law& law, std::size_t length, specagg::token_id e
 struct mixed_drafter {
   template <class R>
   using normal_form = specagg::normal_form<R>;
-  using row_type = specagg::any_row<normal_form<specagg::one_hot_row<double>>,
-                                    normal_form<specagg::sparse_row<double>>,
-                                    normal_form<specagg::processed_row<double>>>;
+  using row_type =
+      specagg::compiled_once<specagg::any_row<normal_form<specagg::one_hot_row<double>>,
+                                              normal_form<specagg::sparse_row<double>>,
+                                              normal_form<specagg::processed_row<double>>>>;
   specagg::toy_source<double> model{vocabulary, 1};
   std::array<std::array<double, vocabulary>, 4> logits;
   std::array<std::array<specagg::token_id, 2>, 4> ids;
@@ -192,7 +267,7 @@ struct enumerated_coupled {
 // Fails, or returns rows of NaN, at a chosen call.
 template <class T>
 struct faulty : specagg::toy_source<T> {
-  std::size_t fail_at = 1000, nan_at = 1000, n = 0;
+  std::size_t fail_at = std::size_t(-1), nan_at = fail_at, n = 0;
   using specagg::toy_source<T>::toy_source;
   specagg::status extend(std::span<const specagg::token_id> tokens, std::span<T> logits) {
     if (n++ == fail_at) return specagg::status::model_failed;

@@ -16,6 +16,7 @@ namespace {
 struct linear {
   using value_type = double;
   toy_source<double> inner;
+  linear(std::size_t tokens, std::uint64_t seed) : inner(tokens, seed) {}
   std::size_t vocab_size() const { return inner.vocab_size(); }
   std::size_t capacity() const { return inner.capacity(); }
   std::size_t position() const { return inner.position(); }
@@ -25,6 +26,60 @@ struct linear {
   }
 };
 static_assert(TreeSource<toy_source<double>> && !TreeSource<linear>);
+
+// The decoders are compiled once for all of these.
+// keep_path() fails now and then; rows of NaN after a number of tokens.
+struct unwilling : toy_source<double> {
+  std::size_t kept = 0, fails_every = 0, nan_after = 1000;
+  using toy_source<double>::toy_source;
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    return fails_every > 0 && ++kept % fails_every == 0 ? status::model_failed
+                                                        : toy_source<double>::keep_path(nodes);
+  }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<double> logits) {
+    const status s = toy_source<double>::extend_tree(tokens, parents, logits);
+    if (position() > nan_after)
+      for (double& x : logits) x = std::numeric_limits<double>::quiet_NaN();
+    return s;
+  }
+};
+using model = unwilling;
+using policies = compiled_once<any_of<lossless, token_v3, ensemble>>;
+struct recording_growth : plan::tree_growth {
+  std::vector<path_record> paths;
+  using plan::tree_growth::tree_growth;
+  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps,
+               std::size_t nodes) {
+    plan::tree_growth::observe(path, emitted, draft_steps, nodes);
+    paths.push_back(path);
+  }
+};
+template <class D, class M, class Policy>
+tree_result round_of(text& t, std::size_t most, D& draft, M& target, const Policy& policy,
+                     tree_workspace<double>& work, std::uint64_t seed = 1) {
+  penalty_memory memory(256, 64);
+  witness processor{memory.with({}), {}};
+  either chooser = random_streams(seed);
+  const any_tree_verifier verifier = traversal();
+  return tree_round(t, most, draft, target, policy, chooser, work, with::processor{processor},
+                    with::verifier{verifier});
+}
+using round_watcher = std::function<void(const tree_result&, tree_workspace<double>&)>;
+template <class D, class M, class Policy, class Growth = fixed_growth>
+status decoded(
+    text& t, std::size_t most, D& draft, M& target, const Policy& policy,
+    tree_workspace<double>& work, std::uint64_t seed = 1,
+    const round_watcher& after_round = [](const tree_result&, tree_workspace<double>&) {},
+    Growth&& growth = {}) {
+  penalty_memory memory(256, 64);
+  witness processor{memory.with({}), {}};
+  either chooser = random_streams(seed);
+  const any_tree_verifier verifier = traversal();
+  return tree_decode(t, most, draft, target, policy, chooser, work, with::processor{processor},
+                     with::after_round{after_round}, with::verifier{verifier},
+                     with::growth{growth});
+}
 
 struct settings {
   std::vector<std::size_t> shape{2, 1};
@@ -36,13 +91,13 @@ struct settings {
 };
 
 // The joint law of texts of `length` tokens after token 0.
-template <class Model, class Policy, class V>
-auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
+template <class Model, class Policy>
+auto law_of_texts(const Policy& policy, const settings& s, const any_tree_verifier& verifier) {
   std::size_t reused = 0;
   const auto law = exact_law(
-      [&](auto& chooser) {
-        Model draft_model{toy_source<double>(vocabulary, 7)},
-            target_model{toy_source<double>(vocabulary, 8)};
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
+        Model draft_model(vocabulary, 7), target_model(vocabulary, 8);
         std::vector<token_id> buffer(1 + s.length);
         text t{buffer, 1};
         penalty_memory memory;
@@ -65,8 +120,9 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
   CHECK(reused == 0);
   return law;
 }
-template <class Model = toy_source<double>, class Policy, class V = traversal>
-double error_of_texts(const Policy& policy, const settings& s, const V& verifier = {}) {
+template <class Model = model, class Policy = policies>
+double error_of_texts(const Policy& policy, const settings& s,
+                      const any_tree_verifier& verifier = traversal()) {
   const toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
   return worst_joint_error(
       law_of_texts<Model>(policy, s, verifier), s.length, s.end_of_text, [&](const auto& context) {
@@ -89,8 +145,8 @@ TEST_CASE(
       // too many trees
       if (shape.size() == 2 && kind == proposal::sampled && shape[0] == 2) continue;
       const settings s{.shape = shape, .propose = kind};
-      check(error_of_texts(lossless{}, s));
-      check(error_of_texts(lossless{}, s, recursive_rejection{}));
+      check(error_of_texts<model, lossless>(lossless{}, s));
+      check(error_of_texts<model, lossless>(lossless{}, s, recursive_rejection{}));
       check(error_of_texts(token_v3{0.3}, s));
       check(error_of_texts(ensemble{0.4}, s, recursive_rejection{}));
       check(error_of_texts<linear>(ensemble{0.4}, s));
@@ -113,12 +169,13 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
   for (const token_id t : {0, 1, 2, 0, 1, 1, 0, 2, 1, 0, 1, 2, 2, 0, 0, 1, 0}) documents.push(t);
   const std::size_t length = 3;
   double worst = 0;
-  const auto check = [&](const auto& policy, std::vector<std::size_t> shape, token_id end,
-                         const auto& verifier) {
+  const auto check = [&](const std::vector<std::size_t>& shape, token_id end,
+                         const any_tree_verifier& verifier) {
     std::size_t reused = 0, branching = 0;
     const auto law = exact_law(
-        [&](auto& chooser) {
-          toy_source<double> target_model(vocabulary, 8);
+        [&](exhaustive_chooser& tree) {
+          either chooser(tree);
+          model target_model(vocabulary, 8);
           lookup_drafter<float> lookup(vocabulary, 10, &documents, 1);
           std::vector<token_id> buffer(1 + length);
           text t{buffer, 1};
@@ -128,9 +185,10 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
           tree_workspace<double> work(vocabulary, tree_options{.shape = shape, .end_of_text = end},
                                       false);
           const status ended = tree_decode(
-              t, length, lookup, target_model, policy, chooser, work, with::processor{processor},
-              with::after_round{
-                  [&](const tree_result& r, const auto&) { branching += r.drafted > 2; }},
+              t, length, lookup, target_model, lossless{}, chooser, work,
+              with::processor{processor}, with::after_round{[&](const tree_result& r, const auto&) {
+                branching += r.drafted > 2;
+              }},
               with::verifier{verifier});
           if (ended != status::ok) FAIL(name(ended));
           if (processor.pushed !=
@@ -148,8 +206,8 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
   };
   for (const std::vector<std::size_t>& shape : {std::vector<std::size_t>{3}, {2, 2}, {3, 1, 1}})
     for (const token_id end : {no_token, 1}) {
-      check(lossless{}, shape, end, traversal{});
-      check(lossless{}, shape, end, recursive_rejection{});
+      check(shape, end, traversal{});
+      check(shape, end, recursive_rejection{});
     }
   CHECK(worst < 1e-13);
 }
@@ -158,14 +216,18 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
   const toy_source<double> q(vocabulary, 7), p(vocabulary, 8);
   std::set<std::vector<std::uint32_t>> trees;
   double worst = 0;
-  const auto check = [&](const auto& policy, const sampling& sample, double node_cost,
+  const auto check = [&](const policies& policy, const sampling& sample, double node_cost,
                          token_id end) {
     std::size_t reused = 0;
     const std::size_t length = 3;
     const auto law = exact_law(
-        [&](auto& chooser) {
-          toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
-          plan::tree_growth growth({.draft = .02, .verify = node_cost});
+        [&](exhaustive_chooser& every) {
+          either chooser(every);
+          model draft_model(vocabulary, 7), target_model(vocabulary, 8);
+          recording_growth growth(plan::draft_costs{.draft = .02, .verify = node_cost});
+          penalty_memory memory;
+          witness processor{memory.with({}), {}};
+          const any_tree_verifier verifier = traversal();
           std::vector<token_id> buffer(1 + length);
           text t{buffer, 1};
           const tree_options options{
@@ -174,8 +236,10 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
           const auto watch = [&](const tree_result& r, const auto& w) {
             trees.insert({w.parents.begin(), w.parents.begin() + std::ptrdiff_t(r.drafted)});
           };
-          const status ended = tree_decode(t, length, draft_model, target_model, policy, chooser,
-                                           work, with::after_round{watch}, with::growth{growth});
+          const status ended =
+              tree_decode(t, length, draft_model, target_model, policy, chooser, work,
+                          with::processor{processor}, with::after_round{watch},
+                          with::verifier{verifier}, with::growth{growth});
           if (ended != status::ok) FAIL(name(ended));
           return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
         },
@@ -196,26 +260,25 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
 }
 TEST_CASE("a tree grows as far as its nodes and levels pay") {
   // where p = q, a chain is the best tree
-  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);
+  model draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);
   const std::vector<std::size_t> shape(6, 3);
   std::vector<std::size_t> nodes;
   for (const double node_cost : {0., .02, .1, .4, 5.}) {
     const tree_options options{.shape = shape, .most_nodes = 40};
     tree_workspace<double> work(20, options);
-    plan::tree_growth growth({.draft = .02, .verify = node_cost});
+    recording_growth growth(plan::draft_costs{.draft = .02, .verify = node_cost});
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    random_streams chooser(1);
     std::size_t drafted = 0, rounds = 0;
-    CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, work,
-                      with::after_round{[&](const tree_result& r, const auto& w) {
-                        drafted += r.drafted;
-                        ++rounds;
-                        CHECK(r.drafted <= 40);
-                        for (std::size_t i = 1; i <= r.drafted; ++i)
-                          REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
-                      }},
-                      with::growth{growth}) == status::ok);
+    const auto watch = [&](const tree_result& r, tree_workspace<double>& w) {
+      drafted += r.drafted;
+      ++rounds;
+      CHECK(r.drafted <= 40);
+      for (std::size_t i = 1; i <= r.drafted; ++i)
+        REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
+    };
+    CHECK(decoded(t, 200, draft_model, target_model, policies(lossless{}), work, 1, watch,
+                  growth) == status::ok);
     nodes.push_back(drafted / rounds);
   }
   CHECK(std::is_sorted(nodes.rbegin(), nodes.rend()));
@@ -223,32 +286,20 @@ TEST_CASE("a tree grows as far as its nodes and levels pay") {
   CHECK(nodes.back() == 0);
   CHECK(draft_model.misuses + target_model.misuses == 0);
 }
-namespace {
-struct recording_growth : plan::tree_growth {
-  std::vector<path_record> paths;
-  using plan::tree_growth::tree_growth;
-  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps,
-               std::size_t nodes) {
-    plan::tree_growth::observe(path, emitted, draft_steps, nodes);
-    paths.push_back(path);
-  }
-};
-}  // namespace
 TEST_CASE("a tree that grows is told what its path offered, and what of it was likely or drawn") {
   const std::vector<std::size_t> shape(4, 3);
   std::size_t all_drawn = 0, all_likely = 0;
   for (const double temperature : {0., 1.})
     for (const std::uint64_t seed : {1u, 2u}) {  // of the target: the draft's own, or another
-      toy_source<double> draft_model(20, 1, 2, 6), target_model(20, seed, 2, 6);
+      model draft_model(20, 1, 2, 6), target_model(20, seed, 2, 6);
       const tree_options options{.shape = shape, .sample = {temperature}, .most_nodes = 30};
       tree_workspace<double> work(20, options);
       recording_growth growth(plan::draft_costs{.draft = .02, .verify = .02});
       std::vector<token_id> buffer(201);
       text t{buffer, 1};
-      random_streams chooser(3);
       std::size_t rounds = 0;
       double likely = 0, drawn = 0;
-      const auto watch = [&](const tree_result& r, const auto& w) {
+      const auto watch = [&](const tree_result& r, tree_workspace<double>& w) {
         const auto& path = growth.paths.back();
         REQUIRE(++rounds == growth.paths.size());
         CHECK(path.accepted_likely + path.accepted_drawn == r.accepted);
@@ -271,8 +322,8 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
                    w.reached[i] <= w.reached[parent] * w.shares[i] * 1.0000001));
         }
       };
-      CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, work,
-                        with::after_round{watch}, with::growth{growth}) == status::ok);
+      CHECK(decoded(t, 200, draft_model, target_model, policies(lossless{}), work, 3, watch,
+                    growth) == status::ok);
       INFO("temperature " << temperature << ", target " << seed << ": rounds " << rounds
                           << ", likely " << growth.likely.rate());
       if (temperature == 0) CHECK((drawn == 0 && likely > 0));  // nothing is drawn
@@ -282,7 +333,7 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
   CHECK((all_likely > 0 && all_drawn > 0));
 }
 TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
-  toy_source<double> target_model(vocabulary, 8);
+  model target_model(vocabulary, 8);
   lookup_drafter<float> lookup(vocabulary, 10);
   std::vector<token_id> buffer(10);
   text t{buffer, 1};
@@ -301,12 +352,11 @@ std::vector<token_id> long_text(std::size_t length, const sampling& sample,
                                 auto& target_model, double& per_call) {
   std::vector<token_id> buffer(length + 1);
   text t{buffer, 1};
-  random_streams chooser(5);
   tree_workspace<double> work(draft_model.vocab_size(),
                               tree_options{shape, proposal::greedy, sample});
   std::size_t rounds = 0;
-  CHECK(tree_decode(t, length, draft_model, target_model, lossless{}, chooser, work,
-                    with::after_round{[&](const auto&, const auto&) { ++rounds; }}) == status::ok);
+  const auto count = [&](const tree_result&, tree_workspace<double>&) { ++rounds; };
+  CHECK(decoded(t, length, draft_model, target_model, lossless{}, work, 5, count) == status::ok);
   per_call = double(length) / double(rounds);
   return buffer;
 }
@@ -314,7 +364,7 @@ std::vector<token_id> long_text(std::size_t length, const sampling& sample,
 }  // namespace
 
 TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
-  toy_source<double> target_model(50, 3, 2, 8), same(50, 3, 2, 8), other(50, 4, 2, 8);
+  model target_model(50, 3, 2, 8), same(50, 3, 2, 8), other(50, 4, 2, 8);
   const std::vector<std::size_t> shape{3, 2, 1, 1};
   double with = 0, alone = 0;
   const auto a = long_text(200, {.temperature = 0}, shape, other, target_model, with);
@@ -333,15 +383,14 @@ TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
   CHECK(target_model.misuses + same.misuses + other.misuses == 0);
 }
 TEST_CASE("a round with a tree calls the target once, and the draft once for each level") {
-  toy_source<double> draft_model(20, 1), target_model(20, 2);
+  model draft_model(20, 1), target_model(20, 2);
   const std::vector<std::size_t> shape{2, 2, 1};
   tree_workspace<double> work(20, tree_options{shape});
   std::vector<token_id> buffer(100);
   text t{buffer, 1};
-  random_streams chooser(1);
   for (int i = 0; i < 10; ++i) {
     const std::size_t a = draft_model.calls, b = target_model.calls;
-    const auto r = tree_round(t, 50, draft_model, target_model, lossless{}, chooser, work);
+    const auto r = round_of(t, 50, draft_model, target_model, lossless{}, work);
     REQUIRE(r.why == status::ok);
     CHECK(r.drafted == 10);
     CHECK(draft_model.calls - a == 3);
@@ -356,59 +405,35 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   for (std::size_t at = 0; at < 4; ++at) {
     // A context that is full after a few tokens: of the draft, which then stops drafting; of the
     // target, which ends.
-    toy_source<double> draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2),
-        small(10, 2, 2, 3, 3 + at);
+    model draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2), small(10, 2, 2, 3, 3 + at);
     tree_workspace<double> work(10, options);
     std::vector<token_id> buffer(20);
     text t{buffer, 1};
-    random_streams chooser(at);
-    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, work) == status::ok);
+    CHECK(decoded(t, 12, draft_model, target_model, lossless{}, work) == status::ok);
     CHECK(t.size == 13);
     text u{buffer, 1};
-    toy_source<double> free_draft(10, 1);
-    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, work) == status::context_full);
+    model free_draft(10, 1);
+    CHECK(decoded(u, 12, free_draft, small, lossless{}, work) == status::context_full);
     CHECK(u.size == 3 + at);
     CHECK(draft_model.misuses + target_model.misuses + small.misuses + free_draft.misuses == 0);
   }
-  toy_source<double> a(10, 1), b(11, 1);
+  model a(10, 1), b(11, 1);
   tree_workspace<double> work(10, {.shape = shape});
   std::vector<token_id> buffer(20);
   text t{buffer, 1};
-  random_streams chooser(0);
-  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, work).why == status::vocabulary_mismatch);
-  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, work).why == status::invalid_parameter);
+  CHECK(round_of(t, 5, b, a, lossless{}, work).why == status::vocabulary_mismatch);
+  CHECK(round_of(t, 0, a, a, lossless{}, work).why == status::invalid_parameter);
   const std::vector<std::size_t> larger{3, 2};
   work.options = {.shape = larger};
-  CHECK(tree_round(t, 5, a, a, lossless{}, chooser, work).why == status::invalid_parameter);
+  CHECK(round_of(t, 5, a, a, lossless{}, work).why == status::invalid_parameter);
 }
-
-namespace {
-
-// keep_path() fails now and then; rows of NaN after a number of tokens.
-struct unwilling : toy_source<double> {
-  std::size_t kept = 0, fails_every = 0, nan_after = 1000;
-  using toy_source<double>::toy_source;
-  status keep_path(std::span<const std::uint32_t> nodes) {
-    return fails_every > 0 && ++kept % fails_every == 0 ? status::model_failed
-                                                        : toy_source<double>::keep_path(nodes);
-  }
-  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
-                     std::span<double> logits) {
-    const status s = toy_source<double>::extend_tree(tokens, parents, logits);
-    if (position() > nan_after)
-      for (double& x : logits) x = std::numeric_limits<double>::quiet_NaN();
-    return s;
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a model that does not keep a path reads it again: the text is the target's own") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{1}, {1, 1, 1}, {2, 2}})
     for (const std::size_t every : {1u, 2u, 3u})
       for (const bool of_the_target : {true, false}) {
-        toy_source<double> alone(20, 3, 2, 8), none(20, 4, 2, 8);
-        unwilling target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
+        model alone(20, 3, 2, 8), none(20, 4, 2, 8);
+        model target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
         (of_the_target ? target_model : draft_model).fails_every = every;
         double unused = 0;
         const sampling greedy{.temperature = 0};
@@ -421,12 +446,11 @@ TEST_CASE(
     "a policy that reads the draft decodes with trees until a model's context is full, not "
     "before") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
-    toy_source<double> draft_model(10, 1, 2, 3, 40), target_model(10, 2);
+    model draft_model(10, 1, 2, 3, 40), target_model(10, 2);
     tree_workspace<double> work(10, tree_options{shape});
     std::vector<token_id> buffer(90);
     text t{buffer, 1};
-    random_streams chooser(1);
-    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, work) ==
+    CHECK(decoded(t, 80, draft_model, target_model, policies(ensemble{0.5}), work) ==
           status::context_full);
     CHECK(t.size == 41);
   }
@@ -434,18 +458,17 @@ TEST_CASE(
 TEST_CASE(
     "trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
   const std::vector<std::size_t> huge(64, 1000);
-  toy_source<double> a(10, 1), b(10, 2);
+  model a(10, 1), b(10, 2);
   tree_workspace<double> none_of_it(10, tree_options{huge});
   std::vector<token_id> buffer(30);
   text t{buffer, 1};
-  random_streams chooser(1);
-  CHECK(tree_round(t, 5, a, b, lossless{}, chooser, none_of_it).why == status::invalid_parameter);
+  CHECK(round_of(t, 5, a, b, lossless{}, none_of_it).why == status::invalid_parameter);
   CHECK(t.size == 1);
   const std::vector<std::size_t> shape{2, 2};
   tree_workspace<double> work(10, tree_options{shape});
-  unwilling target_model(10, 2);
+  model target_model(10, 2);
   target_model.nan_after = 0;
-  toy_source<double> small(10, 1, 2, 3, 2);
-  CHECK(tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, work).why ==
+  model small(10, 1, 2, 3, 2);
+  CHECK(round_of(t, 5, small, target_model, policies(ensemble{0.5}), work).why ==
         status::invalid_row);
 }
