@@ -49,6 +49,12 @@ struct half_and_half {
   }
 };
 
+// A decoder is compiled once for all of these, and for all models, which are faulty where a test
+// says so.
+using deferrals = compiled_once<any_of<unsure, unsure_sampled, half_and_half, always_target>>;
+using combiners = compiled_once<any_of<opt, token_v3, ensemble, lossy, lossless, unsure>>;
+using model = faulty<T>;
+
 struct setting {
   std::size_t length = 4;
   sampling sample = {};
@@ -69,8 +75,8 @@ const setting settings[] = {{},
                             {5, {}, no_token, {}, 2},
                             {4, {}, no_token, {}, 0}};
 
-toy_source<T> small_model() { return {vocabulary, 1}; }
-toy_source<T> large_model() { return {vocabulary, 2}; }
+model small_model() { return {vocabulary, 1}; }
+model large_model() { return {vocabulary, 2}; }
 std::vector<double> q_row(const std::vector<token_id>& context, const setting& s) {
   return probabilities(small_model(), context, s.sample, s.penalty);
 }
@@ -84,11 +90,15 @@ std::vector<double> q_at_temperature_1(const std::vector<token_id>& context, con
 // The exact law of decode(text, most, small, large, chooser, processor, workspace, accept), with
 // the options of the setting. Every
 // path is checked for the state it leaves behind, and by check(small, large, emissions).
-template <class Decode, class Check>
-auto law_of(const setting& s, Decode decode, Check check, bool per_token = false) {
+using decoder = std::function<status(text&, std::size_t, model&, model&, either&, witness&,
+                                     cascade_workspace<T>&, const watcher&)>;
+using calls_check = std::function<bool(const model&, const model&, const std::vector<emission>&)>;
+auto law_of(const setting& s, const decoder& decode, const calls_check& check,
+            bool per_token = false) {
   std::size_t wrong = 0, reused = 0;
   auto law = exact_law(
-      [&](auto& chooser) {
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
         auto d = small_model(), m = large_model();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
@@ -99,7 +109,7 @@ auto law_of(const setting& s, Decode decode, Check check, bool per_token = false
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
         std::vector<emission> emissions;
-        const auto accept = [&](const emission& e) {
+        const watcher accept = [&](const emission& e) {
           emissions.push_back(e);
           return true;
         };
@@ -124,15 +134,15 @@ TEST_CASE(
   for (const setting& s : settings) {
     double worst = 0;
     for (const double alpha : {0.3, 0.5, 0.6}) {
-      const auto check = [&](const auto& policy, auto sure) {
+      const auto check = [&](const deferrals& policy, auto sure) {
         const auto law = law_of(
             s,
-            [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
-                auto& work, auto& accept) {
+            [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
+                cascade_workspace<T>& work, const watcher& accept) {
               return sequential_decode(t, most, d, m, policy, chooser, work,
                                        with::processor{processor}, with::accept{accept});
             },
-            [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
+            [&](const model& d, const model& m, const std::vector<emission>& emissions) {
               // Calls: p once a token of its own; q at every token that was not forced upon p.
               std::size_t large = 0, forced = 0, run = 0;
               for (const emission& e : emissions) {
@@ -165,17 +175,20 @@ TEST_CASE(
 }
 TEST_CASE(
     "in a sequential cascade of a small model that is always sure p writes every eleventh token") {
-  toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
+  auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(111);
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {});
-  random_streams chooser(1);
+  either chooser = random_streams(1);
   std::size_t n = 0;
-  REQUIRE(sequential_decode(t, 110, d, m, unsure{1}, chooser, work,
-                            with::accept{[&](const emission& e) {
-                              CHECK((e.from == origin::bonus) == (++n % 11 == 0));
-                              return true;
-                            }}) == status::ok);
+  const watcher accept = [&](const emission& e) {
+    CHECK((e.from == origin::bonus) == (++n % 11 == 0));
+    return true;
+  };
+  penalty_memory memory;
+  witness processor{memory.with({}), {}};
+  CHECK(sequential_decode(t, 110, d, m, deferrals(unsure{1}), chooser, work,
+                          with::processor{processor}, with::accept{accept}) == status::ok);
   CHECK(m.calls == 10);
   CHECK(d.calls == 100);
 }
@@ -184,17 +197,24 @@ TEST_CASE("a policy that mixes instead of deferring is refused by the sequential
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {});
-  random_streams chooser(1);
-  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, work) == status::invalid_parameter);
+  either chooser = random_streams(1);
+  penalty_memory memory;
+  witness processor{memory.with({}), {}};
+  const watcher all = keep_all;
+  const auto decode = [&](const deferrals& policy) {
+    return sequential_decode(t, 9, d, m, policy, chooser, work, with::processor{processor},
+                             with::accept{all});
+  };
+  CHECK(decode(half_and_half{}) == status::invalid_parameter);
   CHECK(t.size == 1);
-  using either = any_of<chow, chow_log>;
+  using either_rule = any_of<chow, chow_log>;
   CHECK(sequential_decode(t, 3, d, m, checked{chow{0.3}}, chooser, work) == status::ok);
-  CHECK(sequential_decode(t, 3, d, m, either(chow_log{0.3}), chooser, work) == status::ok);
+  CHECK(sequential_decode(t, 3, d, m, either_rule(chow_log{0.3}), chooser, work) == status::ok);
   t.size = 1;
   (void)d.rollback(0);
   (void)m.rollback(0);
   m.calls = 0;
-  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, work) == status::ok);
+  CHECK(decode(always_target{}) == status::ok);
   CHECK(m.calls == 9);
 }
 
@@ -205,15 +225,15 @@ TEST_CASE(
     "token") {
   for (const setting& s : settings) {
     double worst = 0;
-    const auto check = [&](const auto& policy) {
+    const auto check = [&](const combiners& policy) {
       const auto law = law_of(
           s,
-          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
-              auto& work, auto& accept) {
+          [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
+              cascade_workspace<T>& work, const watcher& accept) {
             return oracle_decode(t, most, d, m, policy, chooser, work, with::processor{processor},
                                  with::accept{accept});
           },
-          [&](const auto& d, const auto& m, const auto& e) {
+          [&](const model& d, const model& m, const std::vector<emission>& e) {
             return d.calls == e.size() && m.calls == e.size();
           });
       worst = std::max(
@@ -240,12 +260,12 @@ TEST_CASE(
   }
 }
 TEST_CASE("an oracle of pi = p decodes what the target alone does, token by token") {
-  toy_source<float> d(50, 1), m(50, 2);
+  model d(50, 1), m(50, 2);
   std::vector<token_id> a(61), b(61);
   text ta{a, 1}, tb{b, 1};
-  cascade_workspace<float> work(50, {});
-  speculative_workspace<float> alone(50, {.gamma = 0});
-  random_streams chooser(7);
+  cascade_workspace<T> work(50, {});
+  speculative_workspace<T> alone(50, {.gamma = 0});
+  either chooser = random_streams(7);
   REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, work) == status::ok);
   REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, alone) == status::ok);
   CHECK(a == b);
@@ -293,12 +313,12 @@ TEST_CASE(
       const double alpha = threshold;  // clang++ 14 captures no structured binding
       const auto law = law_of(
           s,
-          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
-              auto& work, auto& accept) {
+          [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
+              cascade_workspace<T>& work, const watcher& accept) {
             return sequence_decode(t, most, d, m, alpha, chooser, work, with::processor{processor},
                                    with::accept{accept});
           },
-          [&](const auto& d, const auto& m, const std::vector<emission>& e) {
+          [&](const model& d, const model& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
             return small ? d.calls == e.size() && m.calls == 0 : d.calls > 0 && m.calls == e.size();
           },
@@ -383,7 +403,7 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
                         {30, {}, 1},
                         {30, {}, no_token, some_penalty},
                         {30, {}, 2, some_penalty, 4}}) {
-        toy_source<T> d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
+        model d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
         const auto due = bild_by_hand(d, m, s.length, b, s);
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
@@ -391,13 +411,12 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
+        const watcher accept = [&](const emission& e) {
+          (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended)++;
+          return true;
+        };
         REQUIRE(bild_decode(t, s.length, d, m, b, work, with::processor{processor},
-                            with::accept{[&](const emission& e) {
-                              (e.from == origin::accepted   ? kept
-                               : e.from == origin::residual ? replaced
-                                                            : appended) += 1;
-                              return true;
-                            }}) == status::ok);
+                            with::accept{accept}) == status::ok);
         buffer.resize(t.size);
         CHECK(buffer == due.tokens);
         CHECK(d.calls == due.small_calls);
@@ -415,7 +434,7 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
   for (std::size_t length = 1; length < 40; ++length) {
     std::vector<token_id> texts[2];
     for (const std::size_t n : {length, std::size_t(40)}) {
-      toy_source<T> d(20, 5), m(20, 6);
+      model d(20, 5), m(20, 6);
       std::vector<token_id>& buffer = texts[n == 40];
       buffer.resize(41);
       text t{buffer, 1};
@@ -431,16 +450,16 @@ TEST_CASE(
     "BiLD with thresholds that trust nobody is the large model's greedy text, and the small one's "
     "if they trust all") {
   const auto greedy = [](std::uint64_t seed) {
-    toy_source<T> m(50, seed);
+    model m(50, seed);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
-    random_streams chooser(1);
+    either chooser = random_streams(1);
     REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, work) == status::ok);
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
-    toy_source<T> d(50, 1), m(50, 2);
+    model d(50, 1), m(50, 2);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     cascade_workspace<T> work(50, {.longest_run = longest_run});
@@ -456,28 +475,29 @@ TEST_CASE(
 
 namespace {
 
-// f(name, decode) for each of the four; decode(text, most, small, large, chooser, processor,
-// workspace, accept).
+// f(name, decode) for each of the four.
 template <class F>
 void for_each_decoder(F f) {
-  f("sequential",
-    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequential_decode(t, n, d, m, unsure{0.5}, c, w, with::processor{p},
-                               with::accept{accept});
-    });
-  f("oracle", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w,
-                 auto&& accept) {
-    return oracle_decode(t, n, d, m, ensemble{0.4}, c, w, with::processor{p}, with::accept{accept});
+  const auto check = [&](const char* name, const decoder& decode) { f(name, decode); };
+  check("sequential", [](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+                         cascade_workspace<T>& w, const watcher& accept) {
+    return sequential_decode(t, n, d, m, deferrals(unsure{0.5}), c, w, with::processor{p},
+                             with::accept{accept});
   });
-  f("sequence, sure",
-    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 1, c, w, with::processor{p}, with::accept{accept});
-    });
-  f("sequence, unsure",
-    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 0, c, w, with::processor{p}, with::accept{accept});
-    });
-  f("BiLD", [](auto& t, std::size_t n, auto& d, auto& m, auto&, auto& p, auto& w, auto&& accept) {
+  check("oracle", [](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+                     cascade_workspace<T>& w, const watcher& accept) {
+    return oracle_decode(t, n, d, m, combiners(ensemble{0.4}), c, w, with::processor{p},
+                         with::accept{accept});
+  });
+  for (const double alpha : {1, 0})
+    check(alpha > 0 ? "sequence, sure" : "sequence, unsure",
+          [=](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+              cascade_workspace<T>& w, const watcher& accept) {
+            return sequence_decode(t, n, d, m, alpha, c, w, with::processor{p},
+                                   with::accept{accept});
+          });
+  check("BiLD", [](text& t, std::size_t n, model& d, model& m, either&, witness& p,
+                   cascade_workspace<T>& w, const watcher& accept) {
     return bild_decode(t, n, d, m, {0.3, 1.2}, w, with::processor{p}, with::accept{accept});
   });
 }
@@ -485,7 +505,7 @@ void for_each_decoder(F f) {
 }  // namespace
 
 TEST_CASE("what accept() refuses ends a cascade's text, in models and processor, too") {
-  for_each_decoder([](const char* name, auto decode) {
+  for_each_decoder([](const char* name, const decoder& decode) {
     INFO(name);
     auto d = small_model(), m = large_model();
     std::vector<token_id> buffer(64);
@@ -494,7 +514,7 @@ TEST_CASE("what accept() refuses ends a cascade's text, in models and processor,
     penalty_memory memory;
     witness processor{memory.with(some_penalty), {}};
     (void)processor.push(0);
-    random_streams chooser(3);
+    either chooser = random_streams(3);
     for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
       const std::size_t before = t.size;
       std::size_t seen = 0;
@@ -507,19 +527,20 @@ TEST_CASE("what accept() refuses ends a cascade's text, in models and processor,
   });
 }
 TEST_CASE("a full context or buffer ends a cascade with context_full, and nothing is lost") {
-  for_each_decoder([](const char* name, auto decode) {
+  for_each_decoder([](const char* name, const decoder& decode) {
     INFO(name);
     for (std::size_t size = 2; size < 14; ++size)
       for (const bool buffer_is_short : {false, true}) {
-        toy_source<T> d(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
+        model d(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
             m(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
         std::vector<token_id> buffer(buffer_is_short ? size : 100);
         text t{buffer, 1};
         cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 20});
-        no_processor none;
-        random_streams chooser(1);
+        penalty_memory memory;
+        witness processor{memory.with({}), {}};
+        either chooser = random_streams(1);
         std::size_t n = 0;
-        CHECK(decode(t, 20, d, m, chooser, none, work, [&](const emission&) {
+        CHECK(decode(t, 20, d, m, chooser, processor, work, [&](const emission&) {
                 ++n;
                 return true;
               }) == status::context_full);
@@ -532,11 +553,11 @@ TEST_CASE("a full context or buffer ends a cascade with context_full, and nothin
 TEST_CASE(
     "a model of a cascade that fails or returns NaN is reported. The text stays, and decoding can "
     "go on") {
-  for_each_decoder([](const char* name, auto decode) {
+  for_each_decoder([](const char* name, const decoder& decode) {
     for (std::size_t call = 0; call < 30; ++call)
       for (int which = 0; which < 4; ++which) {
         INFO(name << ", call " << call << ", " << which);
-        faulty<T> d(vocabulary, 3), m(vocabulary, 4);
+        model d(vocabulary, 3), m(vocabulary, 4);
         (which == 0 ? d.fail_at : which == 1 ? d.nan_at : which == 2 ? m.fail_at : m.nan_at) = call;
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
@@ -544,7 +565,7 @@ TEST_CASE(
         penalty_memory memory;
         witness processor{memory.with(some_penalty), {}};
         (void)processor.push(0);
-        random_streams chooser(call);
+        either chooser = random_streams(call);
         std::size_t failures = 0;
         while (t.size < 40 && failures < 9) {
           std::size_t kept = 0;
@@ -570,14 +591,15 @@ TEST_CASE(
 TEST_CASE(
     "models of different vocabularies, an empty text and bad parameters end a cascade with their "
     "status") {
-  for_each_decoder([](const char* name, auto decode) {
+  for_each_decoder([](const char* name, const decoder& decode) {
     INFO(name);
-    toy_source<T> d(30, 1), m(31, 2), same(30, 2);
+    model d(30, 1), m(31, 2), same(30, 2);
     std::vector<token_id> buffer(40);
     text t{buffer, 1}, empty{buffer, 0};
     cascade_workspace<T> work(30, {.longest_run = 10, .longest_response = 9});
-    no_processor none;
-    random_streams chooser(1);
+    penalty_memory memory;
+    witness none{memory.with({}), {}};
+    either chooser = random_streams(1);
     CHECK(decode(t, 9, d, m, chooser, none, work, keep_all) == status::vocabulary_mismatch);
     CHECK(decode(empty, 9, d, same, chooser, none, work, keep_all) == status::invalid_parameter);
     CHECK(t.size == 1);
@@ -586,9 +608,10 @@ TEST_CASE(
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 5});
-  random_streams chooser(1);
+  either chooser = random_streams(1);
   CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, work) == status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, chow{std::nan("")}, chooser, work) ==
+  using either_rule = any_of<chow, chow_log>;
+  CHECK(sequential_decode(t, 9, d, m, either_rule(chow{std::nan("")}), chooser, work) ==
         status::invalid_parameter);
   CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, work) == status::invalid_parameter);
   CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, work) ==

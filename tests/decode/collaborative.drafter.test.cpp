@@ -26,38 +26,45 @@ struct average {
   }
 };
 
-// The mixed drafter, with nothing to propose after texts of some lengths. It remembers the tokens
+// The mixed drafter, with nothing to propose after texts of some lengths. It throws, or ends
+// decoding, at a chosen row, or proposes what its model finds most likely. It remembers the tokens
 // that it has read.
 struct moody_drafter : mixed_drafter {
-  std::size_t silent_after = 1000, misuses = 0;
+  std::size_t silent_after = 1000, misuses = 0, throw_at = 1000, stop_at = 1000, n = 0;
+  std::size_t size = vocabulary;
+  bool greedy = false, silent = false;
   std::vector<token_id> seen;
+  std::size_t vocab_size() const { return size; }
   std::size_t position() const { return seen.size(); }
-  status rollback(std::size_t n) {
-    seen.resize(std::min(n, seen.size()));
+  status rollback(std::size_t to) {
+    seen.resize(std::min(to, seen.size()));
     return status::ok;
   }
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+    if (n++ == throw_at) throw std::runtime_error("drafter");
+    if (n - 1 == stop_at) return status::stopped;
     misuses +=
         seen.size() > at.tokens.size() || !std::equal(seen.begin(), seen.end(), at.tokens.begin());
     seen.assign(at.tokens.begin(), at.tokens.end());
-    if (at.tokens.size() % 4 == silent_after) return status::no_draft;
-    return mixed_drafter::next(at, processor, row, confidence);
+    if (silent || at.tokens.size() % 4 == silent_after) return status::no_draft;
+    if (!greedy) return mixed_drafter::next(at, processor, row, confidence);
+    std::array<double, vocabulary> x;
+    model.row(at.tokens, x);
+    row = one_hot_row<double>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary)
+              .normalise();
+    return row.why();
   }
 };
 static_assert(Drafter<moody_drafter>);
-
-// Throws, or ends decoding, at a chosen row.
-struct defective : moody_drafter {
-  std::size_t throw_at = 1000, stop_at = 1000, n = 0;
-  template <class P>
-  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    if (n == throw_at) {
-      ++n;
-      throw std::runtime_error("drafter");
-      return status::ok;
-    }
-    return n++ == stop_at ? status::stopped : moody_drafter::next(at, processor, row, confidence);
+// For turns that are compiled once: what they are given, if the tests do not ask for more.
+using row_type = mixed_drafter::row_type;
+using two_rows = compiled_once<any_of<ensemble, token_v3>>;
+const watcher any = keep_all;
+struct processor_of : witness {
+  explicit processor_of(penalty_memory& memory, const penalty_options& o = {})
+      : witness{memory.with(o), {}} {
+    push(0);
   }
 };
 
@@ -84,20 +91,20 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
                    const setting& s) {
   std::size_t wrong = 0, reused = 0, asked = 0;
   const auto law = exact_law(
-      [&](auto& chooser) {
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
         auto models = make_sources<N>();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, N, mixed_drafter::row_type> work(
-            vocabulary, {gamma, {}, s.end_of_text, s.proposed});
+        collaborative_workspace<T, N, row_type> work(vocabulary,
+                                                     {gamma, {}, s.end_of_text, s.proposed});
         moody_drafter drafter;
         drafter.silent_after = s.silent_after;
         penalty_memory memory;
-        witness processor{memory.with(s.penalty), {}};
-        (void)processor.push(0);
-        wrong +=
-            collaborative_decode(t, 4, tie_all(models), policy, chooser, work,
-                                 with::processor{processor}, with::drafter{drafter}) != status::ok;
+        processor_of processor(memory, s.penalty);
+        wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser, work,
+                                      with::processor{processor}, with::accept{any},
+                                      with::drafter{drafter}) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += drafter.misuses + (drafter.seen.size() > t.size);
         asked += drafter.asked;
@@ -151,12 +158,11 @@ TEST_CASE("two models that verify a drafter's rows emit exactly the law of every
   const auto check = [](const auto& policy) {
     for (const std::array<std::size_t, 2>& gamma :
          {std::array<std::size_t, 2>{1, 1}, {2, 1}, {2, 0}})
-      for (std::size_t proposed = 1; proposed <= 3; ++proposed)
+      for (const std::size_t proposed : {1, 3})
         CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
   };
-  check(lossless{});  // model 1's token after the drafts is final
-  check(any_of<ensemble, token_v3>{
-      token_v3{0.3}});                  // chosen at run time, reads rows at temperature 1
+  check(lossless{});                    // model 1's token after the drafts is final
+  check(two_rows{token_v3{0.3}});       // chosen at run time, reads rows at temperature 1
   check(raw_logits{contrastive{0.3}});  // one row more than models
 }
 TEST_CASE("tokens of a drafter cost no call of a model") {
@@ -164,24 +170,19 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
   // and drafts one more, model 1 scores them in a call. So two calls give 4 tokens, and without a
   // drafter two.
   for (const std::size_t proposed : {0u, 3u}) {
-    toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
-    struct : mixed_drafter {
-      status next(const draft_position& at, no_processor&, row_type& row, double&) {
-        std::array<double, vocabulary> x;
-        model.row(at.tokens, x);
-        row = one_hot_row<T>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary)
-                  .normalise();
-        return row.why();
-      }
-    } drafter;
+    faulty<T> a(vocabulary, 7), b(vocabulary, 7);
+    moody_drafter drafter;
+    drafter.greedy = true;
     drafter.model = toy_source<double>(vocabulary, 7);
     std::vector<token_id> buffer(100);
     text t{buffer, 1};
-    collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
-                                                                {{1, 0}, {0}, {}, proposed});
-    random_streams chooser(1);
+    collaborative_workspace<T, 2, row_type> work(vocabulary, {{1, 0}, {0}, {}, proposed});
+    penalty_memory memory;
+    processor_of processor(memory);
+    either chooser = random_streams(1);
     std::size_t proposals = 0;
-    REQUIRE(collaborative_decode(t, 40, std::tie(a, b), ensemble{0.5}, chooser, work,
+    REQUIRE(collaborative_decode(t, 40, std::tie(a, b), two_rows{ensemble{0.5}}, chooser, work,
+                                 with::processor{processor},
                                  with::after_round{[&](const collaborative_result& r, const auto&) {
                                    proposals += r.proposed;
                                  }},
@@ -196,31 +197,35 @@ TEST_CASE("with a drafter that has nothing, the text and the models' calls are t
     auto models = make_sources<3>();
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {{3, 2, 1}, {}, {}, 4});
-    random_streams chooser(5);
+    collaborative_workspace<T, 3, row_type> work(vocabulary, {{3, 2, 1}, {}, {}, 4});
+    penalty_memory memory;
+    processor_of processor(memory);
+    either chooser = random_streams(5);
     REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
-                                 work, with::drafter{drafter}...) == status::ok);
+                                 work, with::processor{processor}, with::accept{any},
+                                 with::drafter{drafter}...) == status::ok);
     for (const auto& m : models) buffer.push_back(token_id(m.calls));
     return buffer;
   };
-  struct : mixed_drafter {
-    status next(const draft_position&, no_processor&, row_type&, double&) {
-      return status::no_draft;
-    }
-  } nothing;
+  moody_drafter nothing;
+  nothing.silent = true;
   CHECK(run(nothing) == run());
 }
 TEST_CASE(
     "where pi = p, a dead end of model 0 among a drafter's tokens ends the draft, not the text") {
   for (std::size_t call = 0; call < 6; ++call) {
-    const auto law = exact_law([&](auto& chooser) {
+    const auto law = exact_law([&](exhaustive_chooser& tree) {
+      either chooser(tree);
       auto models = make_sources<2>();
       models[0].nan_at = call;
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
-      collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {{1, 1}, {}, {}, 2});
-      mixed_drafter drafter;
+      collaborative_workspace<T, 2, row_type> work(vocabulary, {{1, 1}, {}, {}, 2});
+      moody_drafter drafter;
+      penalty_memory memory;
+      processor_of processor(memory);
       CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, work,
+                                 with::processor{processor}, with::accept{any},
                                  with::drafter{drafter}) == status::ok);
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
     });
@@ -237,31 +242,26 @@ TEST_CASE(
   for (std::size_t call = 0; call < 24; ++call)
     for (int what = fails; what <= stops; ++what) {
       auto models = make_sources<3>();
-      defective drafter;
+      moody_drafter drafter;
       if (what == fails) models[call % 3].fail_at = call / 3;
       if (what == is_nan) models[call % 3].nan_at = call / 3;
       if (what == throws) drafter.throw_at = call;
       if (what == stops) drafter.stop_at = call;
       std::vector<token_id> buffer(60);
       text t{buffer, 1};
-      collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary,
-                                                                  {{3, 2, 1}, {}, {}, 3});
+      collaborative_workspace<T, 3, row_type> work(vocabulary, {{3, 2, 1}, {}, {}, 3});
       penalty_memory memory;
-      witness processor{memory.with({}), {}};
-      (void)processor.push(0);
-      random_streams chooser(call);
+      processor_of processor(memory);
+      either chooser = random_streams(call);
       std::size_t failures = 0;
       while (t.size < 40 && failures < 9) {
         std::size_t kept = 0;
         const std::size_t before = t.size;
         status s = status::ok;
+        const watcher accept = [&](const emission&) { return ++kept > 0; };
         try {
           s = collaborative_decode(t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}},
-                                   chooser, work, with::processor{processor},
-                                   with::accept{[&](const emission&) {
-                                     ++kept;
-                                     return true;
-                                   }},
+                                   chooser, work, with::processor{processor}, with::accept{accept},
                                    with::drafter{drafter});
         } catch (const std::runtime_error&) {
           CHECK(what == throws);
@@ -288,19 +288,19 @@ TEST_CASE(
 TEST_CASE(
     "a drafter of another vocabulary is reported. More proposals than the workspace holds are "
     "refused") {
-  struct : mixed_drafter {
-    std::size_t vocab_size() const { return 7; }
-  } other;
-  mixed_drafter drafter;
-  toy_source<T> a(vocabulary, 1), b(vocabulary, 2);
+  moody_drafter drafter, other;
+  other.size = 7;
+  faulty<T> a(vocabulary, 1), b(vocabulary, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
-                                                              {.gamma = {2, 2}, .proposed = 2});
-  random_streams chooser(1);
-  const auto run = [&](auto& who, std::size_t proposed) {
+  collaborative_workspace<T, 2, row_type> work(vocabulary, {.gamma = {2, 2}, .proposed = 2});
+  penalty_memory memory;
+  processor_of processor(memory);
+  either chooser = random_streams(1);
+  const auto run = [&](moody_drafter& who, std::size_t proposed) {
     work.options.proposed = proposed;
-    return collaborative_decode(t, 9, std::tie(a, b), ensemble{0.5}, chooser, work,
+    return collaborative_decode(t, 9, std::tie(a, b), two_rows{ensemble{0.5}}, chooser, work,
+                                with::processor{processor},
                                 with::after_round{[](const collaborative_result& r, const auto&) {
                                   CHECK(r.proposed <= 2);
                                 }},

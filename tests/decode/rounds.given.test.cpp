@@ -115,14 +115,14 @@ TEST_CASE(
   }
 }
 TEST_CASE("a workspace that was made for less is refused, and nothing is written") {
-  std::array<toy_source<T>, 2> m{toy_source<T>(vocabulary, 1), toy_source<T>(vocabulary, 2)};
+  std::array<telling, 2> m{telling(vocabulary, 1), telling(vocabulary, 2)};
   random_streams chooser(5);
   tokens buffer(32);
   text t{buffer, 1};
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
     speculative_workspace<T> work(vocabulary, {.gamma = made});
     work.options.gamma = gamma;
-    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
+    return speculative_round(t, 1, m[0], m[1], ensemble(), chooser, work).why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
@@ -143,7 +143,7 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   const auto tree = [&](std::span<const std::size_t> made, bool by_model) {
     tree_workspace<T> work(vocabulary, {.shape = made}, by_model);
     work.options.shape = shape;
-    return tree_round(t, 1, m[0], m[1], lossless(), chooser, work).why;
+    return tree_round(t, 1, m[0], m[1], ensemble(), chooser, work).why;
   };
   CHECK(tree(std::span(shape).first(1), true) == status::invalid_parameter);
   CHECK(tree(shape, false) == status::invalid_parameter);  // made for a tree without a draft model

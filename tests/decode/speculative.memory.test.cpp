@@ -7,10 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/audit/toy_source.hpp>
-#include <specagg/decoders.hpp>
-
-#include "support/catch.hpp"
+#include "decode/toy_text.hpp"
 
 using namespace specagg;
 
@@ -51,7 +48,7 @@ void check_turns(Workspace&& fresh, Decode&& decode) {
 
 TEST_CASE("a workspace of speculative decoding keeps nothing between texts, and may be moved") {
   const decode_options options{.gamma = 3, .sample = {.temperature = 0.8, .top_k = 30}};
-  for_each_verifier(7, 0, [&](const auto& verifier) {
+  for_each_verifier_compiled_once(7, 0, [&](const auto& verifier) {
     check_turns([&] { return speculative_workspace<float>(V, options); },
                 [&](text& t, auto& draft, auto& target, auto& chooser, auto& work) {
                   return speculative_decode(t, most, draft, target, token_v3{0.3}, chooser, work,
