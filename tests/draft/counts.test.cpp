@@ -233,8 +233,7 @@ namespace {
 
 // The joint law of texts of `length` tokens after token 0, drafted by counts of two documents and
 // of the text.
-template <class V>
-double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
+double worst_error(std::size_t gamma, std::size_t length, const any_verifier& verifier,
                    const decode_options& given, const penalty_options& penalty,
                    std::size_t& drafted) {
   const ngram_counts all = counted({{0, 1, 2, 2, 1, 0}, {2, 0, 1, 1, 0}}, 3);
@@ -275,12 +274,12 @@ TEST_CASE("texts drafted by counts have exactly the target's joint law, under ev
   const penalty_options penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
   std::size_t drafted = 0;
   for (std::size_t gamma = 1; gamma <= 3; ++gamma) {
-    CHECK(worst_error(gamma, 4, token_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, block_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 3, match_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, block_verifier{}, {.end_of_text = 1}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 3, token_verifier{}, {}, penalty, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 3, block_verifier{}, {.sample = {0.5, 2}}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, token_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, block_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 3, match_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, block_verifier(), {.end_of_text = 1}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 3, token_verifier(), {}, penalty, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 3, block_verifier(), {.sample = {0.5, 2}}, {}, drafted) < 1e-12);
   }
   CHECK(drafted > 10000);
 }
@@ -291,7 +290,8 @@ TEST_CASE(
   // is a known one. every token was followed: there always is a row
   const ngram_counts all = counted({{0, 0, 1, 1, 2, 2, 0}});
   for (const double weight : {0.3, 0.7}) {
-    const auto law = exact_law([&](auto& chooser) {
+    const auto law = exact_law([&](exhaustive_chooser& tree) {
+      either chooser(tree);
       toy_source<double> m(vocabulary, 2);
       counts_drafter<double> drafter(vocabulary, 16, 2, {}, &all);
       std::vector<token_id> buffer(16);
@@ -313,13 +313,13 @@ TEST_CASE(
     for (std::size_t v = 0; v < vocabulary; ++v)
       CHECK(first[token_id(v)] == Approx(due[v]).epsilon(1e-12));
   }
-  toy_source<float> m(20, 5, 1, 12);
-  counts_drafter<float> drafter(20, 300, 4);
+  toy_source<double> m(20, 5, 1, 12);
+  counts_drafter<double> drafter(20, 300, 4);
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
   buffer.resize(300);
   text t{buffer, 5};
-  drafting_workspace<float, normal_form<sparse_row<float>>> work(20, {});
-  random_streams chooser(1);
+  drafting_workspace<double, normal_form<sparse_row<double>>> work(20, {});
+  either chooser = random_streams(1);
   CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, work) == status::no_draft);
   CHECK((t.size > 5 && t.size < 255));
 }

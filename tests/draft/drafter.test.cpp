@@ -13,14 +13,29 @@ using namespace specagg;
 namespace {
 
 using tokens = std::vector<token_id>;
+using policies = compiled_once<any_of<lossless, ensemble, opt, token_v3, lossy, chow, power>>;
 
-template <class Policy, class V>
-double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, const V& verifier) {
+// Gives a row until `rows` were given in a draft, then the status.
+struct ending_drafter : mixed_drafter {
+  std::size_t rows;
+  status why;
+  explicit ending_drafter(std::size_t n = 1000, status s = status::no_draft) : rows(n), why(s) {}
+  template <class P>
+  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+    const status s = mixed_drafter::next(at, processor, row, confidence);
+    return at.drafted < rows ? s : why;
+  }
+};
+
+template <class Policy>
+double worst_error(const Policy& policy, std::size_t gamma, std::size_t length,
+                   const any_verifier& verifier) {
   std::size_t reused = 0;
   const auto law = exact_law(
-      [&](auto& chooser) {
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
         toy_source<double> m(vocabulary, 2);
-        mixed_drafter drafter;
+        ending_drafter drafter;
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = gamma});
@@ -34,7 +49,7 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, 
   CHECK(reused == 0);
   const toy_source<double> m(vocabulary, 2);
   return worst_joint_error(law, length, no_token, [&](const tokens& context) {
-    mixed_drafter drafter;
+    ending_drafter drafter;
     no_processor none;
     mixed_drafter::row_type q;
     double confidence;
@@ -59,10 +74,9 @@ TEST_CASE(
     }
   };
   check(lossless{});
-  check(ensemble{0.3});
-  check(opt{0.05});
-  check(token_v3{0.3});
-  check(any_of<lossless, ensemble>{ensemble{0.4}});
+  for (const policies& policy :
+       {policies(ensemble{0.3}), policies(opt{0.05}), policies(token_v3{0.3})})
+    check(policy);
 }
 
 TEST_CASE(
@@ -71,7 +85,7 @@ TEST_CASE(
     "1/8 grid") {
   using kinds = any_row<one_hot_row<double>, dense_row<double>>;
   std::size_t walked = 0;
-  const auto check = [&](const auto& policy, const auto& verifier) {
+  const auto check = [&](const policies& policy, const any_verifier& verifier) {
     double worst = 0;
     std::size_t reused = 0;
     for (std::size_t gamma = 1; gamma <= 3; ++gamma)
@@ -98,7 +112,7 @@ TEST_CASE(
     CHECK(worst < 1e-12);
     CHECK(reused == 0);
   };
-  const auto every_verifier = [&](const auto& policy) {
+  const auto every_verifier = [&](const policies& policy) {
     check(policy, token_verifier{});
     check(policy, block_verifier{});
     check(policy, match_verifier{});
@@ -113,19 +127,6 @@ TEST_CASE(
   CHECK(walked > 10000);
 }
 
-namespace {
-// Gives a row until `rows` were given in a draft, then the status.
-struct ending_drafter : mixed_drafter {
-  std::size_t rows;
-  status why;
-  ending_drafter(std::size_t n, status s) : rows(n), why(s) {}
-  template <class P>
-  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    const status s = mixed_drafter::next(at, processor, row, confidence);
-    return at.drafted < rows ? s : why;
-  }
-};
-}  // namespace
 TEST_CASE(
     "a drafter that has no row ends the draft. That is an error only if the policy reads it, or it "
     "says stopped") {
@@ -136,8 +137,10 @@ TEST_CASE(
       std::vector<token_id> buffer(40);
       text t{buffer, 1};
       drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
-      random_streams chooser(rows);
-      const auto r = speculative_round(t, 10, drafter, m, lossless{}, chooser, work);
+      either chooser = random_streams(rows);
+      const any_verifier verifier;
+      const auto r =
+          speculative_round(t, 10, drafter, m, lossless{}, chooser, work, with::verifier{verifier});
       CHECK(r.draft_why == (rows == 3 ? status::ok : why));
       if (why == status::stopped && rows < 3) {
         CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
@@ -148,7 +151,8 @@ TEST_CASE(
       status end = status::ok;
       for (int round = 0; round < 5 && end == status::ok; ++round) {
         drafter.asked = 0;
-        const auto s = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work);
+        const auto s = speculative_round(t, 10, drafter, m, policies(ensemble{0.3}), chooser, work,
+                                         with::verifier{verifier});
         end = s.why;
         emitted += s.emitted;
         CHECK(drafter.asked <= s.drafted + 1);  // never twice for a row
@@ -163,19 +167,25 @@ TEST_CASE("a law that reads the draft's row never reads one of an earlier round"
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
-  random_streams chooser(1);
-  REQUIRE(speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work).why == status::ok);
+  either chooser = random_streams(1);
+  const any_verifier verifier;
+  const auto round = [&] {
+    return speculative_round(t, 10, drafter, m, policies(ensemble{0.3}), chooser, work,
+                             with::verifier{verifier});
+  };
+  REQUIRE(round().why == status::ok);
   drafter.rows = 0;
-  const auto r = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, work);
+  const auto r = round();
   CHECK((r.why == status::no_draft && r.emitted == 0));
 }
 TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
   toy_source<double> m(vocabulary + 1, 2);
-  mixed_drafter drafter;
+  ending_drafter drafter;
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, {});
-  random_streams chooser(1);
-  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, work).why ==
-        status::vocabulary_mismatch);
+  either chooser = random_streams(1);
+  const any_verifier verifier;
+  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, work, with::verifier{verifier})
+            .why == status::vocabulary_mismatch);
 }

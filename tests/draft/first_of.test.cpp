@@ -31,6 +31,8 @@ struct moody : fixed_draft_length {
   void begin() { ++round; }
   bool another(std::size_t drafter) const { return drafter == 1 || round % 2 == 0; }
 };
+using lengths = any_length<moody, fixed_draft_length, plan::draft_length_controller>;
+const any_verifier block = block_verifier();
 }  // namespace
 
 TEST_CASE(
@@ -39,7 +41,8 @@ TEST_CASE(
   for (const token_id x : {0, 1, 2, 2, 0, 1}) documents.push(x);
   std::size_t of_lookup = 0, of_model = 0, reused = 0;
   const auto law = exact_law(
-      [&](auto& chooser) {
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
         source d(vocabulary, 1), m(vocabulary, 2);
         std::vector<double> logits(4 * vocabulary);
         lookup first(vocabulary, 16, &documents);
@@ -48,14 +51,13 @@ TEST_CASE(
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, lookup_then_model::row_type> work(vocabulary, {.gamma = 3});
-        moody length;
+        lengths length = moody();
         REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
                                    with::after_round{[&](const auto& r, const auto& w) {
                                      for (std::size_t j = 0; j < r.drafted; ++j)
                                        (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
                                    }},
-                                   with::verifier{block_verifier{}},
-                                   with::length{length}) == status::ok);
+                                   with::verifier{block}, with::length{length}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -79,7 +81,8 @@ TEST_CASE(
   std::vector<token_id> buffer(300);
   text t{buffer, 1};
   drafting_workspace<double, lookup_then_model::row_type> work(20, {.sample = {0}});
-  random_streams chooser(1);
+  either chooser = random_streams(1);
+  lengths length = fixed_draft_length();
   std::size_t drafted = 0, accepted = 0, of_model = 0;
   REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, work,
                              with::after_round{[&](const auto& r, const auto& w) {
@@ -87,7 +90,8 @@ TEST_CASE(
                                accepted += r.accepted;
                                for (std::size_t j = 0; j < r.drafted; ++j)
                                  of_model += w.drafters[j] == 1;
-                             }}) == status::ok);
+                             }},
+                             with::verifier{block}, with::length{length}) == status::ok);
   CHECK(accepted == drafted);  // the draft is the target
   CHECK(of_model > 0);
   CHECK(d.calls == of_model);
@@ -104,7 +108,7 @@ TEST_CASE("a row that was not worth a token will do for the bonus where a later 
   buffer.resize(120);
   text t{buffer, 2};
   drafting_workspace<double, decltype(drafter)::row_type> work(20, {.gamma = 4});
-  random_streams chooser(1);
+  either chooser = random_streams(1);
   // A row of the model costs more than it is worth.
   plan::draft_length_controller length({1, 0.3, 0.2, 0, {0.0}}, 2);
   CHECK(speculative_decode(t, 100, drafter, m, ensemble{0.4}, chooser, work,
@@ -123,11 +127,14 @@ TEST_CASE(
   buffer.resize(20);
   text t{buffer, 6};
   drafting_workspace<double, lookup_then_model::row_type> work(20, {});
-  random_streams chooser(1);
-  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, work);
+  either chooser = random_streams(1);
+  lengths length = fixed_draft_length();
+  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, work,
+                                   with::verifier{block}, with::length{length});
   CHECK((r.why == status::ok && r.drafted == 0 && r.draft_why == status::context_full));
   CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, work).why ==
         status::context_full);
-  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, work).why ==
-        status::vocabulary_mismatch);
+  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, work, with::verifier{block},
+                          with::length{length})
+            .why == status::vocabulary_mismatch);
 }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "decode/toy_text.hpp"
+#include "draft/any_source.hpp"
 
 using namespace specagg;
 
@@ -239,7 +240,8 @@ struct setting {
 // all states known.
 template <class Head = toy_head, class Policy, class Run>
 double worst_error(const Policy& policy, const setting& s, std::size_t& accepted, Run run) {
-  const auto law = exact_law([&](auto& chooser) {
+  const auto law = exact_law([&](exhaustive_chooser& every) {
+    either chooser(every);
     toy_with_states target(V, 2);
     target.last_call_alone = s.last_call_alone;
     Head own;
@@ -251,7 +253,15 @@ double worst_error(const Policy& policy, const setting& s, std::size_t& accepted
     std::vector<double> row(V);
     if (s.prefill) REQUIRE(target.extend(t.tokens.first(1), row) == status::ok);
     const auto watch = [&](const auto& r, const auto&) { accepted += r.accepted; };
-    REQUIRE(run(head, target, t, chooser, watch) == status::ok);
+    tree_source_of<toy_with_states> any_target(target);
+    if constexpr (TreeSource<decltype(head)>) {
+      tree_source_of<decltype(head)> any_head(head);
+      REQUIRE(run(static_cast<any_tree_source&>(any_head), any_target, t, chooser, watch) ==
+              status::ok);
+    } else {
+      source_of<any_source, decltype(head)> any_head(head);
+      REQUIRE(run(static_cast<any_source&>(any_head), any_target, t, chooser, watch) == status::ok);
+    }
     CHECK(target.misuses + std::size_t(own.misuses) == 0);
     return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
   });
@@ -262,20 +272,20 @@ double worst_error(const Policy& policy, const setting& s, std::size_t& accepted
   });
 }
 
-template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
-auto sparse(const Policy& policy, const Verifier& verifier = {}) {
-  return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
-    mapped_drafter drafter(head, d2t, Gamma);
-    drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = Gamma});
+template <class Policy>
+auto sparse(std::size_t gamma, const Policy& policy, const any_verifier& verifier = {}) {
+  return [=](any_source& head, any_source& target, text& t, either& chooser, const auto& watch) {
+    mapped_drafter drafter(head, d2t, gamma);
+    drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = gamma});
     return speculative_decode(t, 3, drafter, target, policy, chooser, work,
                               with::after_round{watch}, with::verifier{verifier});
   };
 }
-template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
-auto dense(const Policy& policy, const Verifier& verifier = {}) {
-  return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
+template <class Policy>
+auto dense(std::size_t gamma, const Policy& policy, const any_verifier& verifier = {}) {
+  return [=](any_source& head, any_source& target, text& t, either& chooser, const auto& watch) {
     mapped_source mapped(head, d2t);
-    speculative_workspace<double> work(V, {.gamma = Gamma});
+    speculative_workspace<double> work(V, {.gamma = gamma});
     return speculative_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch},
                               with::verifier{verifier});
   };
@@ -387,10 +397,11 @@ TEST_CASE(
   for (const double error : {0., 0.5}) {
     std::size_t accepted = 0;
     const setting s{.error = error};
-    CHECK(worst_error(lossless{}, s, accepted, sparse<1>(lossless{})) < 1e-12);
-    CHECK(worst_error(lossless{}, s, accepted, sparse<2>(lossless{})) < 1e-12);
-    CHECK(worst_error(lossless{}, s, accepted, sparse<2>(lossless{}, block_verifier{})) < 1e-12);
-    CHECK(worst_error(lossless{}, s, accepted, dense<2>(lossless{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, sparse(1, lossless{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, sparse(2, lossless{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted,
+                      sparse(2, lossless{}, any_verifier(block_verifier{}))) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, dense(2, lossless{})) < 1e-12);
     CHECK(accepted > 100);
   }
 }
@@ -399,29 +410,37 @@ TEST_CASE(
     "target's") {
   std::size_t accepted = 0;
   // Drafts of one token are drawn with the target's states alone, and so is q where a draft ends.
-  CHECK(worst_error(token_v3{0.3}, {.error = 0.5}, accepted, sparse<1>(token_v3{0.3})) < 1e-12);
-  CHECK(worst_error(ensemble{0.4}, {.error = 0.5}, accepted, dense<1>(ensemble{0.4})) < 1e-12);
+  CHECK(worst_error(policies(token_v3{0.3}), {.error = 0.5}, accepted,
+                    sparse(1, policies(token_v3{0.3}))) < 1e-12);
+  CHECK(worst_error(policies(ensemble{0.4}), {.error = 0.5}, accepted,
+                    dense(1, policies(ensemble{0.4}))) < 1e-12);
   // A head whose own states are the target's has one row for a text.
-  CHECK(worst_error(token_v3{0.3}, {}, accepted, sparse<2>(token_v3{0.3})) < 1e-12);
-  CHECK(worst_error(token_v3{0.3}, {}, accepted, dense<2>(token_v3{0.3}, block_verifier{})) <
+  CHECK(worst_error(policies(token_v3{0.3}), {}, accepted, sparse(2, policies(token_v3{0.3}))) <
         1e-12);
-  CHECK(worst_error(opt{0.05}, {}, accepted, sparse<2>(opt{0.05})) < 1e-12);
+  CHECK(worst_error(policies(token_v3{0.3}), {}, accepted,
+                    dense(2, policies(token_v3{0.3}), any_verifier(block_verifier{}))) < 1e-12);
+  CHECK(worst_error(policies(opt{0.05}), {}, accepted, sparse(2, policies(opt{0.05}))) < 1e-12);
   CHECK(accepted > 100);
 }
 TEST_CASE(
     "a round of a cascade has exactly the law of the head's rows at the beginning of the round") {
-  const token_v3 policy{0.3};
+  const policies policy = token_v3{0.3};
   const toy_head like{0.5};
-  const auto law = exact_law([&](auto& chooser) {
+  const auto law = exact_law([&](exhaustive_chooser& every) {
+    either chooser(every);
+    const any_verifier verifier;
     toy_with_states target(V, 2);
     toy_head own{0.5};
     head_source head(own, target);
     tokens buffer{0, 1, 3, 2, 0, 0, 0, 0};
     text t{buffer, 4};
     REQUIRE(target.extend(t.tokens.first(3), {}) == status::ok);
-    mapped_drafter drafter(head, d2t, 2);
+    source_of<any_source, decltype(head)> any_head(head);
+    source_of<any_source, toy_with_states> any_target(target);
+    mapped_drafter drafter(static_cast<any_source&>(any_head), d2t, 2);
     drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = 2});
-    const auto r = speculative_round(t, 3, drafter, target, policy, chooser, work);
+    const auto r = speculative_round(t, 3, drafter, static_cast<any_source&>(any_target), policy,
+                                     chooser, work, with::verifier{verifier});
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
   });
@@ -456,26 +475,30 @@ TEST_CASE(
     "alone") {
   std::size_t accepted = 0;
   const auto tree = [](const auto& policy) {
-    return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
+    return [=](auto& head, any_tree_source& target, text& t, either& chooser, const auto& watch) {
       mapped_source mapped(head, d2t);
       const std::vector<std::size_t> shape{2, 1};
       tree_workspace<double> work(V, tree_options{shape});
       return tree_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch});
     };
   };
-  CHECK(worst_error(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
-  CHECK(worst_error(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
+  const policies target_alone = lossless{};
+  CHECK(worst_error(target_alone, {.error = 0.5}, accepted, tree(target_alone)) < 1e-12);
+  CHECK(worst_error(policies(token_v3{0.3}), {}, accepted, tree(policies(token_v3{0.3}))) < 1e-12);
   CHECK(worst_error<toy_tree_head>(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
-  CHECK(worst_error<toy_tree_head>(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
-  const auto turns = [](auto& head, auto& target, text& t, auto& chooser, const auto&) {
+  CHECK(worst_error<toy_tree_head>(policies(token_v3{0.3}), {}, accepted,
+                                   tree(policies(token_v3{0.3}))) < 1e-12);
+  const auto turns = [](any_source& head, any_source& target, text& t, either& chooser,
+                        const auto&) {
     mapped_source mapped(head, d2t);
     collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser, work);
+    return collaborative_decode(t, 3, std::tie(mapped, target), policies(ensemble{0.4}), chooser,
+                                work);
   };
-  CHECK(worst_error(ensemble{0.4}, {}, accepted, turns) < 1e-12);
+  CHECK(worst_error(policies(ensemble{0.4}), {}, accepted, turns) < 1e-12);
   accepted = 0;
   const setting llama_cpp{.error = 0.5, .last_call_alone = true, .prefill = false};
-  CHECK(worst_error(lossless{}, llama_cpp, accepted, sparse<2>(lossless{})) < 1e-12);
+  CHECK(worst_error(lossless{}, llama_cpp, accepted, sparse(2, lossless{})) < 1e-12);
   CHECK(worst_error<toy_tree_head>(lossless{}, llama_cpp, accepted, tree(lossless{})) < 1e-12);
   CHECK(accepted > 20);
 }

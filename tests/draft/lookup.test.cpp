@@ -167,8 +167,7 @@ namespace {
 
 // The joint law of texts of `length` tokens after token 0, drafted by a lookup in two documents and
 // in the text.
-template <class V>
-double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
+double worst_error(std::size_t gamma, std::size_t length, const any_verifier& verifier,
                    const decode_options& given, const penalty_options& penalty,
                    std::size_t& drafted) {
   const suffix_automaton all = index_of({{0, 1, 2, 2, 1, 0}, {2, 0, 1, 1, 0}});
@@ -210,12 +209,12 @@ TEST_CASE("texts drafted by a lookup have exactly the target's joint law, under 
   const penalty_options penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
   std::size_t drafted = 0;
   for (std::size_t gamma = 1; gamma <= 3; ++gamma) {
-    CHECK(worst_error(gamma, 4, token_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, block_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, match_verifier{}, {}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, block_verifier{}, {.end_of_text = 1}, {}, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 4, token_verifier{}, {}, penalty, drafted) < 1e-12);
-    CHECK(worst_error(gamma, 3, token_verifier{}, {.sample = {0.5, 2}}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, token_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, block_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, match_verifier(), {}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, block_verifier(), {.end_of_text = 1}, {}, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 4, token_verifier(), {}, penalty, drafted) < 1e-12);
+    CHECK(worst_error(gamma, 3, token_verifier(), {.sample = {0.5, 2}}, {}, drafted) < 1e-12);
   }
   CHECK(drafted > 1000);
 }

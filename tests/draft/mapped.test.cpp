@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/draft/mapped.hpp>
 
+#include "draft/any_source.hpp"
 #include "draft/toy_vocabularies.hpp"
 #include "support/allocations.hpp"
 
@@ -52,12 +53,16 @@ template <class Policy, class Run>
 double worst_error(const Policy& policy, const sampling& s, std::size_t length, Run run) {
   std::size_t reused = 0;
   const auto law = exact_law(
-      [&](auto& chooser) {
+      [&](exhaustive_chooser& tree) {
+        either chooser(tree);
         toy d(of_draft.size(), 1), m(V, 2);
         retokenised_toy source(d, toy_text());
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        REQUIRE(run(source, m, t, chooser) == status::ok);
+        source_of<any_source, retokenised_toy> draft(source);
+        source_of<any_source, toy> target(m);
+        any_source &any_draft = draft, &any_target = target;
+        REQUIRE(run(any_draft, any_target, t, chooser) == status::ok);
         CHECK(source.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -68,13 +73,10 @@ double worst_error(const Policy& policy, const sampling& s, std::size_t length, 
   return worst_joint_error(law, length, no_token, [&](const tokens& c) { return due(policy, c); });
 }
 
-template <class F>
-void for_each_policy(F f) {
-  f("lossless", lossless{});
-  f("ensemble", ensemble{0.3});
-  f("token-v3", token_v3{0.3});
-  f("opt", opt{0.05});
-}
+const std::pair<const char*, policies> all_policies[] = {{"lossless", lossless{}},
+                                                         {"ensemble", ensemble{0.3}},
+                                                         {"token-v3", token_v3{0.3}},
+                                                         {"opt", opt{0.05}}};
 const sampling samplings[] = {{}, {0.6}, {1, 2}};
 
 }  // namespace
@@ -82,41 +84,43 @@ const sampling samplings[] = {{}, {0.6}, {1, 2}};
 TEST_CASE(
     "texts drafted by a mapped model have exactly the joint law of q' and p, for every policy and "
     "verifier") {
-  for_each_policy([&](const char* name, const auto& policy) {
+  for (const auto& [name, chosen] : all_policies)
     for (const sampling& s : samplings) {
+      const policies& policy = chosen;  // clang++ 14 captures no structured binding
       std::size_t drafted = 0;
       const auto watch = [&](const auto& r, const auto&) { drafted += r.drafted; };
-      const auto dense = [&](const auto& verifier) {
-        return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
-          mapped_source mapped(source, toy_map);
-          speculative_workspace<double> work(V, {.gamma = 2, .sample = s});
-          return speculative_decode(t, 3, mapped, m, policy, chooser, work,
-                                    with::after_round{watch}, with::verifier{verifier});
-        });
+      const auto dense = [&](const any_verifier& verifier) {
+        return worst_error(
+            policy, s, 3, [&](any_source& source, any_source& m, text& t, either& chooser) {
+              mapped_source mapped(source, toy_map);
+              speculative_workspace<double> work(V, {.gamma = 2, .sample = s});
+              return speculative_decode(t, 3, mapped, m, policy, chooser, work,
+                                        with::after_round{watch}, with::verifier{verifier});
+            });
       };
-      const auto sparse = [&](const auto& verifier) {
-        return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
-          mapped_drafter drafter(source, toy_map, 2, s);
-          drafting_workspace<double, normal_form<mapped_row<double>>> work(
-              V, {.gamma = 2, .sample = s});
-          return speculative_decode(t, 3, drafter, m, policy, chooser, work,
-                                    with::after_round{watch}, with::verifier{verifier});
-        });
+      const auto sparse = [&](const any_verifier& verifier) {
+        return worst_error(
+            policy, s, 3, [&](any_source& source, any_source& m, text& t, either& chooser) {
+              mapped_drafter drafter(source, toy_map, 2, s);
+              drafting_workspace<double, normal_form<mapped_row<double>>> work(
+                  V, {.gamma = 2, .sample = s});
+              return speculative_decode(t, 3, drafter, m, policy, chooser, work,
+                                        with::after_round{watch}, with::verifier{verifier});
+            });
       };
-      const double worst = std::max({dense(token_verifier{}), dense(block_verifier{}),
-                                     sparse(token_verifier{}), sparse(block_verifier{})});
+      const any_verifier token = token_verifier(), block = block_verifier();
+      const double worst = std::max({dense(token), dense(block), sparse(token), sparse(block)});
       std::printf("%-9s temperature %.1f top-k %u: worst error %.1e\n", name, s.temperature,
                   s.top_k, worst);
       CHECK(worst < 1e-12);
       CHECK(drafted > 50);
     }
-  });
 }
 TEST_CASE(
     "texts drafted by a lookup, and by a mapped model where it has nothing, have the target's "
     "joint law") {
   std::size_t of_lookup = 0, of_model = 0;
-  const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
+  const auto run = [&](any_source& source, any_source& m, text& t, either& chooser) {
     lookup_drafter<double> lookup(V, 16, nullptr, 1);
     mapped_drafter model(source, toy_map, 2);
     first_of drafter(lookup, model);
@@ -132,10 +136,10 @@ TEST_CASE(
   CHECK(of_model > 10);
 }
 TEST_CASE("a mapped model and the target take turns with exactly the law of their ensemble") {
-  const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
+  const auto run = [&](any_source& source, any_source& m, text& t, either& chooser) {
     mapped_source mapped(source, toy_map);
     collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser, work);
+    return collaborative_decode(t, 3, std::tie(mapped, m), policies(ensemble{0.4}), chooser, work);
   };
   CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
 }
@@ -181,22 +185,27 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
   toy d(2, 1), m(V, 2), alone(V, 2);
   const texts as{{"a"}, {"a"}, {"a"}, {"a"}};
   retokenised_toy source(d, {as, strangers, nothing, longest_match{&strangers}});
-  mapped_source dense(source, nothing);
-  mapped_drafter sparse(source, nothing, 2);
+  source_of<any_source, retokenised_toy> draft(source);
+  source_of<any_source, toy> of_target(m);
+  any_source &any_draft = draft, &target = of_target;
+  mapped_source dense(any_draft, nothing);
+  mapped_drafter sparse(any_draft, nothing, 2);
   const auto check = [&](auto& drafter, auto work) {
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
-    random_streams chooser(1);
+    either chooser = random_streams(1);
+    const any_verifier verifier;
     status why = status::ok;
-    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, work,
+    REQUIRE(speculative_decode(t, 10, drafter, target, lossless{}, chooser, work,
                                with::after_round{[&](const auto& r, const auto&) {
                                  CHECK(r.drafted == 0);
                                  if (r.draft_why != status::ok) why = r.draft_why;
-                               }}) == status::ok);
+                               }},
+                               with::verifier{verifier}) == status::ok);
     CHECK((t.size == 11 && why == status::no_draft));
     text u{buffer, 1};
-    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, work) ==
-          status::no_draft);  // this law needs q'
+    CHECK(speculative_decode(u, 10, drafter, target, policies(ensemble{0.5}), chooser, work,
+                             with::verifier{verifier}) == status::no_draft);  // this law needs q'
     REQUIRE(m.rollback(0) == status::ok);
   };
   check(dense, speculative_workspace<double>(V, {.gamma = 2}));
