@@ -50,11 +50,10 @@ using lengths =
     any_length<fixed_draft_length, moody_length, none_kept, plan::draft_length_controller>;
 using policies = compiled_once<any_of<lossless, ensemble, opt, token_v3, lossy, chow>>;
 
-// The exact joint law of the texts that decoding emits, against the product of the promised laws.
+// The exact joint law of the texts that decoding emits.
 template <class Policy>
-double worst_joint_error(const Policy& policy, setting s, const any_verifier& verifier = {},
-                         const lengths& given_length = fixed_draft_length()) {
-  s.options.gamma = s.gamma;
+auto law_of_texts(const Policy& policy, const setting& s, const any_verifier& verifier,
+                  const lengths& given_length) {
   std::size_t misuses = 0, reused = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
@@ -84,6 +83,14 @@ double worst_joint_error(const Policy& policy, setting s, const any_verifier& ve
       &reused);
   CHECK(misuses == 0);
   CHECK((reused == 0 || std::min(s.draft_fails_at, s.target_fails_at) < 1000));
+  return law;
+}
+// And its largest difference from the product of the promised laws.
+template <class Policy>
+double worst_joint_error(const Policy& policy, setting s, const any_verifier& verifier = {},
+                         const lengths& length = fixed_draft_length()) {
+  s.options.gamma = s.gamma;
+  const auto law = law_of_texts(policy, s, verifier, length);
   bool endless = true;
   for (std::size_t v = 0; v < vocabulary; ++v)
     endless = endless && !s.options.end_of_text.contains(token_id(v));
