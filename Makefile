@@ -32,6 +32,7 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} scripts/test-presets all avx2 clang sse2 scalar asan tsan aarch64
 	@$(MAKE) --no-print-directory proofs
 	@proofs/mutants/mutants.py
+	@tests/mistakes/mistakes.py
 	@if [ -x "$$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then $(MAKE) --no-print-directory gpu-kit; \
 	 else echo "SKIPPED: gpu-kit: there is no nvcc"; fi
 
