@@ -275,8 +275,8 @@ struct draft_forecast {
 // where drafting does not pay, a round drafts one token even if the rule says no, when no token of
 // that drafter was measured for 32 rounds, or for more if that costs more than 1/100 of these
 // rounds. All numbers are plain doubles with exactly rounded operations, so the same costs give the
-// same drafts on every machine. tests/decode/speculative.models.slow.test.cpp prints its tokens per cost
-// beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of
+// same drafts on every machine. tests/decode/speculative.models.slow.test.cpp prints its tokens per
+// cost beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of
 // them.
 struct draft_length_controller : draft_forecast {
   draft_costs cost;
