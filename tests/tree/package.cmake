@@ -23,10 +23,10 @@ foreach(compiler IN LISTS compilers)
     specagg_compile(package/consumer-${compiler}-${mode} ${compiler} ${package}/consumer.cpp ${flags})
     add_test(NAME "package: the include path alone, ${compiler}, ${mode}"
       COMMAND ${tree}/package/consumer-${compiler}-${mode})
-    string(JOIN " " flags ${strict} ${flags})
-    specagg_consumer("find_package, ${compiler}, ${mode}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
-      -DCMAKE_CXX_FLAGS=${flags})
   endforeach()
+  string(JOIN " " flags ${strict} -O1 -fno-exceptions -fno-rtti)
+  specagg_consumer("find_package, ${compiler}, no exceptions" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
+    -DCMAKE_CXX_FLAGS=${flags})
   string(JOIN " " flags ${strict})
   specagg_consumer("find_package COMPONENTS cpu, ${compiler}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
     -DCMAKE_CXX_FLAGS=${flags} -DCOMPONENTS=cpu)
@@ -47,12 +47,16 @@ specagg_tier(more)
 set(in_parent -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR} -DDISPATCH=scalar
   -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
 specagg_consumer("add_subdirectory adds nothing but the library, and dispatches" ${in_parent})
+specagg_tier(slow)  # it does what add_subdirectory does
 specagg_consumer("FetchContent adds nothing but the library, and dispatches" ${in_parent} -DFETCH=ON)
+specagg_tier(more)
 specagg_consumer("an unknown component is named" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=telepathy)
 set_tests_properties("package: an unknown component is named" PROPERTIES
   PASS_REGULAR_EXPRESSION "no component 'telepathy'; it has")
-specagg_consumer("a missing xsimd is warned of" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_XSIMD_INCLUDE_DIR=)
-set_tests_properties("package: a missing xsimd is warned of" PROPERTIES
+add_test(NAME "package: a missing xsimd is warned of"  # when it is configured
+  COMMAND ${CMAKE_COMMAND} -G Ninja -S ${package} -B ${tree}/package/no_xsimd -DCMAKE_PREFIX_PATH=${tree}/prefix
+          -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_XSIMD_INCLUDE_DIR=)
+set_tests_properties("package: a missing xsimd is warned of" PROPERTIES FIXTURES_REQUIRED prefix
   PASS_REGULAR_EXPRESSION "xsimd/xsimd.hpp was not found")
 
 add_test(NAME "package: archive, Debian package, pkg-config, Conan"
