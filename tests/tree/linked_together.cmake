@@ -35,7 +35,8 @@ foreach(compiler IN LISTS compilers)
   set(apart)
   macro(specagg_apart isa)  # the flags follow
     string(MAKE_C_IDENTIFIER "part_${isa} ${ARGN}" name)
-    separate_arguments(flags UNIX_COMMAND "${ARGN}")
+    string(REPLACE ";" " " flags "${ARGN}")  # a flag may be several words
+    separate_arguments(flags UNIX_COMMAND "${flags}")
     specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O0 ${SPECAGG_FLAGS_${isa}}
       ${flags} -DPART=part_apart)
     list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
