@@ -53,7 +53,7 @@ struct half_and_half {
 // says so.
 using deferrals = compiled_once<any_of<unsure, unsure_sampled, half_and_half, always_target>>;
 using combiners = compiled_once<any_of<opt, token_v3, ensemble, lossy, lossless, unsure>>;
-using model = faulty<T>;
+using toy_model = faulty<T>;
 
 struct setting {
   std::size_t length = 4;
@@ -75,8 +75,8 @@ const setting settings[] = {{},
                             {5, {}, no_token, {}, 2},
                             {4, {}, no_token, {}, 0}};
 
-model small_model() { return {vocabulary, 1}; }
-model large_model() { return {vocabulary, 2}; }
+toy_model small_model() { return {vocabulary, 1}; }
+toy_model large_model() { return {vocabulary, 2}; }
 std::vector<double> q_row(const std::vector<token_id>& context, const setting& s) {
   return probabilities(small_model(), context, s.sample, s.penalty);
 }
@@ -90,9 +90,10 @@ std::vector<double> q_at_temperature_1(const std::vector<token_id>& context, con
 // The exact law of decode(text, most, small, large, chooser, processor, workspace, accept), with
 // the options of the setting. Every
 // path is checked for the state it leaves behind, and by check(small, large, emissions).
-using decoder = std::function<status(text&, std::size_t, model&, model&, either&, witness&,
+using decoder = std::function<status(text&, std::size_t, toy_model&, toy_model&, either&, witness&,
                                      cascade_workspace<T>&, const watcher&)>;
-using calls_check = std::function<bool(const model&, const model&, const std::vector<emission>&)>;
+using calls_check =
+    std::function<bool(const toy_model&, const toy_model&, const std::vector<emission>&)>;
 auto law_of(const setting& s, const decoder& decode, const calls_check& check,
             bool per_token = false) {
   std::size_t wrong = 0, reused = 0;
@@ -137,12 +138,12 @@ TEST_CASE(
       const auto check = [&](const deferrals& policy, auto sure) {
         const auto law = law_of(
             s,
-            [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
-                cascade_workspace<T>& work, const watcher& accept) {
+            [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
+                witness& processor, cascade_workspace<T>& work, const watcher& accept) {
               return sequential_decode(t, most, d, m, policy, chooser, work,
                                        with::processor{processor}, with::accept{accept});
             },
-            [&](const model& d, const model& m, const std::vector<emission>& emissions) {
+            [&](const toy_model& d, const toy_model& m, const std::vector<emission>& emissions) {
               // Calls: p once a token of its own; q at every token that was not forced upon p.
               std::size_t large = 0, forced = 0, run = 0;
               for (const emission& e : emissions) {
@@ -228,12 +229,12 @@ TEST_CASE(
     const auto check = [&](const combiners& policy) {
       const auto law = law_of(
           s,
-          [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
-              cascade_workspace<T>& work, const watcher& accept) {
+          [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
+              witness& processor, cascade_workspace<T>& work, const watcher& accept) {
             return oracle_decode(t, most, d, m, policy, chooser, work, with::processor{processor},
                                  with::accept{accept});
           },
-          [&](const model& d, const model& m, const std::vector<emission>& e) {
+          [&](const toy_model& d, const toy_model& m, const std::vector<emission>& e) {
             return d.calls == e.size() && m.calls == e.size();
           });
       worst = std::max(
@@ -260,7 +261,7 @@ TEST_CASE(
   }
 }
 TEST_CASE("an oracle of pi = p decodes what the target alone does, token by token") {
-  model d(50, 1), m(50, 2);
+  toy_model d(50, 1), m(50, 2);
   std::vector<token_id> a(61), b(61);
   text ta{a, 1}, tb{b, 1};
   cascade_workspace<T> work(50, {});
@@ -313,12 +314,12 @@ TEST_CASE(
       const double alpha = threshold;  // clang++ 14 captures no structured binding
       const auto law = law_of(
           s,
-          [&](text& t, std::size_t most, model& d, model& m, either& chooser, witness& processor,
-              cascade_workspace<T>& work, const watcher& accept) {
+          [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
+              witness& processor, cascade_workspace<T>& work, const watcher& accept) {
             return sequence_decode(t, most, d, m, alpha, chooser, work, with::processor{processor},
                                    with::accept{accept});
           },
-          [&](const model& d, const model& m, const std::vector<emission>& e) {
+          [&](const toy_model& d, const toy_model& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
             return small ? d.calls == e.size() && m.calls == 0 : d.calls > 0 && m.calls == e.size();
           },
@@ -403,7 +404,7 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
                         {30, {}, 1},
                         {30, {}, no_token, some_penalty},
                         {30, {}, 2, some_penalty, 4}}) {
-        model d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
+        toy_model d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
         const auto due = bild_by_hand(d, m, s.length, b, s);
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
@@ -434,7 +435,7 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
   for (std::size_t length = 1; length < 40; ++length) {
     std::vector<token_id> texts[2];
     for (const std::size_t n : {length, std::size_t(40)}) {
-      model d(20, 5), m(20, 6);
+      toy_model d(20, 5), m(20, 6);
       std::vector<token_id>& buffer = texts[n == 40];
       buffer.resize(41);
       text t{buffer, 1};
@@ -450,7 +451,7 @@ TEST_CASE(
     "BiLD with thresholds that trust nobody is the large model's greedy text, and the small one's "
     "if they trust all") {
   const auto greedy = [](std::uint64_t seed) {
-    model m(50, seed);
+    toy_model m(50, seed);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
@@ -459,7 +460,7 @@ TEST_CASE(
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
-    model d(50, 1), m(50, 2);
+    toy_model d(50, 1), m(50, 2);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     cascade_workspace<T> work(50, {.longest_run = longest_run});
@@ -479,24 +480,24 @@ namespace {
 template <class F>
 void for_each_decoder(F f) {
   const auto check = [&](const char* name, const decoder& decode) { f(name, decode); };
-  check("sequential", [](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+  check("sequential", [](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
                          cascade_workspace<T>& w, const watcher& accept) {
     return sequential_decode(t, n, d, m, deferrals(unsure{0.5}), c, w, with::processor{p},
                              with::accept{accept});
   });
-  check("oracle", [](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+  check("oracle", [](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
                      cascade_workspace<T>& w, const watcher& accept) {
     return oracle_decode(t, n, d, m, combiners(ensemble{0.4}), c, w, with::processor{p},
                          with::accept{accept});
   });
   for (const double alpha : {1, 0})
     check(alpha > 0 ? "sequence, sure" : "sequence, unsure",
-          [=](text& t, std::size_t n, model& d, model& m, either& c, witness& p,
+          [=](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
               cascade_workspace<T>& w, const watcher& accept) {
             return sequence_decode(t, n, d, m, alpha, c, w, with::processor{p},
                                    with::accept{accept});
           });
-  check("BiLD", [](text& t, std::size_t n, model& d, model& m, either&, witness& p,
+  check("BiLD", [](text& t, std::size_t n, toy_model& d, toy_model& m, either&, witness& p,
                    cascade_workspace<T>& w, const watcher& accept) {
     return bild_decode(t, n, d, m, {0.3, 1.2}, w, with::processor{p}, with::accept{accept});
   });
@@ -531,7 +532,7 @@ TEST_CASE("a full context or buffer ends a cascade with context_full, and nothin
     INFO(name);
     for (std::size_t size = 2; size < 14; ++size)
       for (const bool buffer_is_short : {false, true}) {
-        model d(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
+        toy_model d(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
             m(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
         std::vector<token_id> buffer(buffer_is_short ? size : 100);
         text t{buffer, 1};
@@ -557,7 +558,7 @@ TEST_CASE(
     for (std::size_t call = 0; call < 30; ++call)
       for (int which = 0; which < 4; ++which) {
         INFO(name << ", call " << call << ", " << which);
-        model d(vocabulary, 3), m(vocabulary, 4);
+        toy_model d(vocabulary, 3), m(vocabulary, 4);
         (which == 0 ? d.fail_at : which == 1 ? d.nan_at : which == 2 ? m.fail_at : m.nan_at) = call;
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
@@ -593,7 +594,7 @@ TEST_CASE(
     "status") {
   for_each_decoder([](const char* name, const decoder& decode) {
     INFO(name);
-    model d(30, 1), m(31, 2), same(30, 2);
+    toy_model d(30, 1), m(31, 2), same(30, 2);
     std::vector<token_id> buffer(40);
     text t{buffer, 1}, empty{buffer, 0};
     cascade_workspace<T> work(30, {.longest_run = 10, .longest_response = 9});

@@ -108,13 +108,13 @@ const triple_combiner product_of_three(product<3>{});
 using library_policies = compiled_once<any_of<lossless, ensemble, opt, token_v3, lossy>>;
 
 // All models, of which a test may make one faulty.
-using model = faulty<T>;
+using toy_model = faulty<T>;
 template <std::size_t N>
-using sources = std::array<model, N>;
+using sources = std::array<toy_model, N>;
 template <std::size_t N>
 sources<N> make_sources(std::size_t order = 2) {
   return [&]<std::size_t... K>(std::index_sequence<K...>) {
-    return sources<N>{model(vocabulary, K + 1, order)...};
+    return sources<N>{toy_model(vocabulary, K + 1, order)...};
   }(std::make_index_sequence<N>());
 }
 template <class Models>
@@ -747,7 +747,7 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
                            {0.5, {5, 1}, 0.1, 2.694},
                            {0.3, {3, 2}, 0.2, 0},
                            {0.7, {5, 3}, 0.5, 0}}) {
-    model mq(v, 1, 0, spread, 2 * most), mp(v, 2, 0, spread, 2 * most);
+    toy_model mq(v, 1, 0, spread, 2 * most), mp(v, 2, 0, spread, 2 * most);
     const double tv = total_variation(context_free(mq), context_free(mp));
     const double aq = 1 - (1 - x.lambda) * tv, ap = 1 - x.lambda * tv;
     const double gq = double(x.gamma[0]), gp = double(x.gamma[1]), A = std::pow(aq, gq),
@@ -784,7 +784,7 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
   }
 }
 TEST_CASE("equal models: every call of either gives a token, and all drafts are kept") {
-  model a(vocabulary, 7), b(vocabulary, 7);
+  toy_model a(vocabulary, 7), b(vocabulary, 7);
   std::vector<token_id> buffer(201);
   text t{buffer, 1};
   collaborative_workspace<T, 2> work(vocabulary, {{1, 1}});
@@ -805,7 +805,7 @@ TEST_CASE(
     "where pi = p the bonus of p is final: as many calls of p as in speculative decoding, and no "
     "more of q") {
   for (std::size_t gamma = 1; gamma <= 4; ++gamma) {
-    model a(vocabulary, 1), b(vocabulary, 2);
+    toy_model a(vocabulary, 1), b(vocabulary, 2);
     std::vector<token_id> buffer(501);
     text t{buffer, 1};
     collaborative_workspace<T, 2> work(vocabulary, {{gamma, 3}});
@@ -832,7 +832,7 @@ TEST_CASE(
 TEST_CASE("at temperature 0, with all weight on one model, the text is that model's own") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto alone = [&](std::uint64_t s) {
-      model m(50, s);
+      toy_model m(50, s);
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
       speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
@@ -843,7 +843,7 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
     const auto together = [&]<std::size_t N>(const auto& policy,
                                              const std::array<std::size_t, N>& gamma) {
       sources<N> models = [&]<std::size_t... K>(std::index_sequence<K...>) {
-        return sources<N>{model(50, seed + 100 * K)...};
+        return sources<N>{toy_model(50, seed + 100 * K)...};
       }(std::make_index_sequence<N>());
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
@@ -894,7 +894,7 @@ TEST_CASE(
     "a full context or buffer ends decoding by turns with context_full, and nothing is lost") {
   for (std::size_t size = 2; size < 14; ++size)
     for (const bool buffer_is_short : {false, true}) {
-      model a(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
+      toy_model a(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
           b(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
       std::vector<token_id> buffer(buffer_is_short ? size : 100);
       text t{buffer, 1};
@@ -909,7 +909,7 @@ TEST_CASE(
     }
 }
 TEST_CASE("bad settings of models that take turns are reported") {
-  model a(30, 1), b(31, 2), c(30, 2);
+  toy_model a(30, 1), b(31, 2), c(30, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1}, empty{buffer, 0};
   collaborative_workspace<T, 2> work(30, {{2, 2}}), none_at_all(30, {0, 0});
@@ -930,7 +930,7 @@ TEST_CASE("bad settings of models that take turns are reported") {
   CHECK(t.size == 1);
 }
 TEST_CASE("rows that have no combination end decoding with undefined_target") {
-  model a(30, 1), b(30, 2);  // at temperature 0 their rows are disjoint sooner or later
+  toy_model a(30, 1), b(30, 2);  // at temperature 0 their rows are disjoint sooner or later
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
   collaborative_workspace<T, 2> work(30, {{2, 2}, {0}});

@@ -44,7 +44,7 @@ struct unwilling : toy_source<double> {
     return s;
   }
 };
-using model = unwilling;
+using toy_model = unwilling;
 using policies = compiled_once<any_of<lossless, token_v3, ensemble>>;
 struct recording_growth : plan::tree_growth {
   std::vector<path_record> paths;
@@ -120,8 +120,8 @@ auto law_of_texts(const Policy& policy, const settings& s, const any_tree_verifi
   CHECK(reused == 0);
   return law;
 }
-template <class Model = model, class Policy = policies>
-double error_of_texts(const Policy& policy, const settings& s,
+template <class Model = toy_model, class Policy = policies>
+double error_of_texts(const std::type_identity_t<Policy>& policy, const settings& s,
                       const any_tree_verifier& verifier = traversal()) {
   const toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
   return worst_joint_error(
@@ -145,8 +145,8 @@ TEST_CASE(
       // too many trees
       if (shape.size() == 2 && kind == proposal::sampled && shape[0] == 2) continue;
       const settings s{.shape = shape, .propose = kind};
-      check(error_of_texts<model, lossless>(lossless{}, s));
-      check(error_of_texts<model, lossless>(lossless{}, s, recursive_rejection{}));
+      check(error_of_texts<toy_model, lossless>(lossless{}, s));
+      check(error_of_texts<toy_model, lossless>(lossless{}, s, recursive_rejection{}));
       check(error_of_texts(token_v3{0.3}, s));
       check(error_of_texts(ensemble{0.4}, s, recursive_rejection{}));
       check(error_of_texts<linear>(ensemble{0.4}, s));
@@ -175,7 +175,7 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
     const auto law = exact_law(
         [&](exhaustive_chooser& tree) {
           either chooser(tree);
-          model target_model(vocabulary, 8);
+          toy_model target_model(vocabulary, 8);
           lookup_drafter<float> lookup(vocabulary, 10, &documents, 1);
           std::vector<token_id> buffer(1 + length);
           text t{buffer, 1};
@@ -223,7 +223,7 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
     const auto law = exact_law(
         [&](exhaustive_chooser& every) {
           either chooser(every);
-          model draft_model(vocabulary, 7), target_model(vocabulary, 8);
+          toy_model draft_model(vocabulary, 7), target_model(vocabulary, 8);
           recording_growth growth(plan::draft_costs{.draft = .02, .verify = node_cost});
           penalty_memory memory;
           witness processor{memory.with({}), {}};
@@ -260,7 +260,7 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
 }
 TEST_CASE("a tree grows as far as its nodes and levels pay") {
   // where p = q, a chain is the best tree
-  model draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);
+  toy_model draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);
   const std::vector<std::size_t> shape(6, 3);
   std::vector<std::size_t> nodes;
   for (const double node_cost : {0., .02, .1, .4, 5.}) {
@@ -291,7 +291,7 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
   std::size_t all_drawn = 0, all_likely = 0;
   for (const double temperature : {0., 1.})
     for (const std::uint64_t seed : {1u, 2u}) {  // of the target: the draft's own, or another
-      model draft_model(20, 1, 2, 6), target_model(20, seed, 2, 6);
+      toy_model draft_model(20, 1, 2, 6), target_model(20, seed, 2, 6);
       const tree_options options{.shape = shape, .sample = {temperature}, .most_nodes = 30};
       tree_workspace<double> work(20, options);
       recording_growth growth(plan::draft_costs{.draft = .02, .verify = .02});
@@ -333,7 +333,7 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
   CHECK((all_likely > 0 && all_drawn > 0));
 }
 TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
-  model target_model(vocabulary, 8);
+  toy_model target_model(vocabulary, 8);
   lookup_drafter<float> lookup(vocabulary, 10);
   std::vector<token_id> buffer(10);
   text t{buffer, 1};
@@ -364,7 +364,7 @@ std::vector<token_id> long_text(std::size_t length, const sampling& sample,
 }  // namespace
 
 TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
-  model target_model(50, 3, 2, 8), same(50, 3, 2, 8), other(50, 4, 2, 8);
+  toy_model target_model(50, 3, 2, 8), same(50, 3, 2, 8), other(50, 4, 2, 8);
   const std::vector<std::size_t> shape{3, 2, 1, 1};
   double with = 0, alone = 0;
   const auto a = long_text(200, {.temperature = 0}, shape, other, target_model, with);
@@ -383,7 +383,7 @@ TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
   CHECK(target_model.misuses + same.misuses + other.misuses == 0);
 }
 TEST_CASE("a round with a tree calls the target once, and the draft once for each level") {
-  model draft_model(20, 1), target_model(20, 2);
+  toy_model draft_model(20, 1), target_model(20, 2);
   const std::vector<std::size_t> shape{2, 2, 1};
   tree_workspace<double> work(20, tree_options{shape});
   std::vector<token_id> buffer(100);
@@ -405,19 +405,19 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   for (std::size_t at = 0; at < 4; ++at) {
     // A context that is full after a few tokens: of the draft, which then stops drafting; of the
     // target, which ends.
-    model draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2), small(10, 2, 2, 3, 3 + at);
+    toy_model draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2), small(10, 2, 2, 3, 3 + at);
     tree_workspace<double> work(10, options);
     std::vector<token_id> buffer(20);
     text t{buffer, 1};
     CHECK(decoded(t, 12, draft_model, target_model, lossless{}, work) == status::ok);
     CHECK(t.size == 13);
     text u{buffer, 1};
-    model free_draft(10, 1);
+    toy_model free_draft(10, 1);
     CHECK(decoded(u, 12, free_draft, small, lossless{}, work) == status::context_full);
     CHECK(u.size == 3 + at);
     CHECK(draft_model.misuses + target_model.misuses + small.misuses + free_draft.misuses == 0);
   }
-  model a(10, 1), b(11, 1);
+  toy_model a(10, 1), b(11, 1);
   tree_workspace<double> work(10, {.shape = shape});
   std::vector<token_id> buffer(20);
   text t{buffer, 1};
@@ -432,8 +432,8 @@ TEST_CASE("a model that does not keep a path reads it again: the text is the tar
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{1}, {1, 1, 1}, {2, 2}})
     for (const std::size_t every : {1u, 2u, 3u})
       for (const bool of_the_target : {true, false}) {
-        model alone(20, 3, 2, 8), none(20, 4, 2, 8);
-        model target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
+        toy_model alone(20, 3, 2, 8), none(20, 4, 2, 8);
+        toy_model target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
         (of_the_target ? target_model : draft_model).fails_every = every;
         double unused = 0;
         const sampling greedy{.temperature = 0};
@@ -446,7 +446,7 @@ TEST_CASE(
     "a policy that reads the draft decodes with trees until a model's context is full, not "
     "before") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
-    model draft_model(10, 1, 2, 3, 40), target_model(10, 2);
+    toy_model draft_model(10, 1, 2, 3, 40), target_model(10, 2);
     tree_workspace<double> work(10, tree_options{shape});
     std::vector<token_id> buffer(90);
     text t{buffer, 1};
@@ -458,7 +458,7 @@ TEST_CASE(
 TEST_CASE(
     "trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
   const std::vector<std::size_t> huge(64, 1000);
-  model a(10, 1), b(10, 2);
+  toy_model a(10, 1), b(10, 2);
   tree_workspace<double> none_of_it(10, tree_options{huge});
   std::vector<token_id> buffer(30);
   text t{buffer, 1};
@@ -466,9 +466,9 @@ TEST_CASE(
   CHECK(t.size == 1);
   const std::vector<std::size_t> shape{2, 2};
   tree_workspace<double> work(10, tree_options{shape});
-  model target_model(10, 2);
+  toy_model target_model(10, 2);
   target_model.nan_after = 0;
-  model small(10, 1, 2, 3, 2);
+  toy_model small(10, 1, 2, 3, 2);
   CHECK(round_of(t, 5, small, target_model, policies(ensemble{0.5}), work).why ==
         status::invalid_row);
 }

@@ -43,9 +43,9 @@ foreach(compiler IN LISTS compilers)
   endmacro()
   macro(specagg_share_nothing what)
     add_test(NAME "isa: ${what} share no function, ${compiler}" COMMAND bash -c "
-      for object; do nm \"$object\" | grep -oE ' [WVu] _Z[A-Z]*7specagg.*' | sort -u; done >symbols.txt
-      echo \"$(wc -l <symbols.txt) functions in $# objects\"
-      (( $(wc -l <symbols.txt) > 20 * $# )) && ! sort symbols.txt | uniq -d | grep ." bash ${apart}
+      symbols=$(for object; do nm \"$object\" | grep -oE ' [WVu] _Z[A-Z]*7specagg.*' | sort -u; done)
+      echo \"$(wc -l <<<\"$symbols\") functions in $# objects\"
+      (( $(wc -l <<<\"$symbols\") > 20 * $# )) && ! sort <<<\"$symbols\" | uniq -d | grep ." bash ${apart}
       WORKING_DIRECTORY ${tree}/isa)
   endmacro()
   specagg_apart(${built_isa})

@@ -49,7 +49,7 @@ std::vector<named_verifier> all_walked() {
   });
   return all;
 }
-rows first_of(const rows& all, std::size_t n) {
+rows first_rows(const rows& all, std::size_t n) {
   return rows(all.begin(), all.begin() + std::ptrdiff_t(n));
 }
 template <class Row>
@@ -84,7 +84,7 @@ verify_round with_target_bonus(const verify_round& verify) {
   return [=](draft d, const rows& q, const rows& p, const auto& policy, auto& chooser, auto out,
              auto scratch) {
     d.bonus = bonus_choice::target();
-    return verify(d, first_of(q, d.tokens.size()), p, policy, chooser, out, scratch);
+    return verify(d, first_rows(q, d.tokens.size()), p, policy, chooser, out, scratch);
   };
 }
 // The verifier, with a bonus that the engine has drawn from the target's row, before verification.
@@ -96,7 +96,7 @@ verify_round with_given_bonus(const verify_round& verify) {
     const auto row = as_row(p[g]).normalise();
     REQUIRE(row.why() == status::ok);
     d.bonus = bonus_choice::given(draw(row, {stream::side, 9, 0}, chooser, scratch));
-    return verify(d, first_of(q, g), first_of(p, g), policy, chooser, out, scratch);
+    return verify(d, first_rows(q, g), first_rows(p, g), policy, chooser, out, scratch);
   };
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("what a bonus of each kind says: its token, its log-probabilities, the
                          std::size_t rows_of_p = 2) {
       std::vector<double> scratch(verify_scratch(3, 1));
       some_noise chooser(5);
-      const rows given = first_of(p, rows_of_p);
+      const rows given = first_rows(p, rows_of_p);
       return verifier.verify(draft{.tokens = y, .end_of_text = end, .bonus = bonus}, q, given, half,
                              chooser, std::span(out), std::span(scratch));
     };
