@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What llama.smollm2.more.test.cpp says of a model that has to be downloaded, here of small ones that
-// are made on the spot.
+// What llama.smollm2.more.test.cpp says of a model that has to be downloaded, here of small ones
+// that are made on the spot.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
