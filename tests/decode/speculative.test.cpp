@@ -67,8 +67,7 @@ auto law_of_texts(const Policy& policy, const setting& s, const any_verifier& ve
         lengths length = given_length;
         d.fail_at = s.draft_fails_at;
         m.fail_at = s.target_fails_at;
-        const bool fails =
-            std::min(s.draft_fails_at, s.target_fails_at) < 1000;
+        const bool fails = std::min(s.draft_fails_at, s.target_fails_at) < 1000;
         status why = status::ok;
         do {
           why = speculative_decode(t, s.length + 1 - t.size, d, m, policy, chooser, work,
