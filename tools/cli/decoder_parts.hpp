@@ -14,7 +14,6 @@
 
 #include "decoders.hpp"
 #include "lists.hpp"
-#include "options.hpp"
 #include "policies.hpp"
 
 namespace cli {

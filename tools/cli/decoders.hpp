@@ -10,8 +10,8 @@
 #include <specagg/decoders.hpp>
 
 #include "backends.hpp"
-#include "effects.hpp"
 #include "generate.hpp"
+#include "no_effect.hpp"
 
 namespace cli {
 

@@ -16,14 +16,9 @@
 
 #include <specagg/error.hpp>
 
-namespace cli {
+#include "no_effect.hpp"
 
-// Options of a command that have no effect `how` ("with --batch"), if `now`.
-struct no_effect {
-  bool now;
-  std::string how;
-  std::vector<std::string> options;
-};
+namespace cli {
 
 inline bool given(const CLI::App& command, const std::string& option) {
   return command.get_option(option)->count() > 0;  // throws CLI::OptionNotFound

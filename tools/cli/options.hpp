@@ -8,19 +8,12 @@
 
 #include <specagg/error.hpp>
 #include <specagg/rows/process.hpp>
-#include <specagg/verify/verifiers.hpp>
 
 #include "effects.hpp"
 #include "llama_cpp_options.hpp"
 #include "terminal.hpp"
 
 namespace cli {
-
-inline const std::vector<std::string> verifiers = [] {
-  std::vector<std::string> names;
-  specagg::for_each_verifier(0, 0, [&](const auto& v) { names.push_back(v.name); });
-  return names;
-}();
 
 // The words that an option takes. --help, completion and the manual list them; who reads the option
 // checks them.
@@ -83,13 +76,6 @@ inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
       ->type_name("HOST:PORT,...");
 }
 
-inline std::vector<no_effect> without_effect_on(const std::string& backend) {
-  return {{backend != "llama.cpp",
-           "with --backend " + backend + ", only with --backend llama.cpp",
-           {"--exact-batches", "--rpc"}},
-          {backend == "cuda", "with --backend cuda", {"--threads"}}};
-}
-
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {
   value(c, "--temperature", s.temperature, "0: greedy", CLI::Range(0.0, 1e6));
   value(c, "--top-k", s.top_k, "Keep the k most probable tokens; 0: all");
@@ -97,14 +83,6 @@ inline void add_sampling(CLI::App* c, specagg::sampling& s) {
         CLI::Range(1e-9, 1.0));
   value(c, "--min-p", s.min_p, "Keep tokens of at least this fraction of the largest probability",
         CLI::Range(0.0, 1.0));
-}
-
-// --seed is not among them: the law of two most likely tokens may still be one that is drawn from,
-// as ensemble's is.
-inline no_effect without_effect_at(const specagg::sampling& s) {
-  return {s.temperature == 0,
-          "with --temperature 0: the most likely token is taken",
-          {"--top-k", "--top-p", "--min-p"}};
 }
 
 }  // namespace cli

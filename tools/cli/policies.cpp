@@ -11,6 +11,12 @@
 
 namespace cli {
 
+const std::vector<std::string> verifiers = [] {
+  std::vector<std::string> names;
+  specagg::for_each_verifier(0, 0, [&](const auto& v) { names.push_back(v.name); });
+  return names;
+}();
+
 double parameters::number(const std::string& key, double otherwise, double low, double high,
                           bool open) {
   const auto found = values_.find(key);
