@@ -225,8 +225,10 @@
 #endif
 #if defined(SPECAGG_COMPILE_FAST)
 #define SPECAGG_COMPACT_ _compact
+#define SPECAGG_UNROLLS false
 #else
 #define SPECAGG_COMPACT_
+#define SPECAGG_UNROLLS true
 #endif
 #if defined(__AVX512F__) && SPECAGG_ISA_ID != 3
 #define SPECAGG_PARTLY_ _avx512f

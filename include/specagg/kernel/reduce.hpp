@@ -109,8 +109,8 @@ struct reducer<Op, double> {  // combines the results of blocks
 // Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16,
 // ... below count (at most block_size where sums round). Only the first `lanes` elements count;
 // others are ignored. Returns a double, or pairs of doubles if f returns both(...). Unrolled: takes
-// whole vectors two at a time. Without it the code is shorter.
-template <class Op, bool Unrolled = true, class F>
+// whole vectors two at a time. Without it the code is shorter, as SPECAGG_COMPILE_FAST wants it.
+template <class Op, bool Unrolled = SPECAGG_UNROLLS, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
@@ -218,14 +218,16 @@ SPECAGG_FLATTEN double sum_stored_block(const Rows& rows, const F& f, std::size_
                                         std::size_t count, T* out) {
   using V = vec<T, 16>;
   const auto block = rows.open(begin, count);
-  return specagg::reduce_block<add, sizeof(T) == 4>(
-      count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-        const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
-        T last[16];
-        x.store(lanes == 16 ? out + begin + k : last);
-        for (int i = 0; i < lanes && lanes < 16; ++i) out[begin + k + std::size_t(i)] = last[i];
-        return x;
-      });
+  return specagg::reduce_block < add,
+         SPECAGG_UNROLLS &&
+             sizeof(T) == 4 > (count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+                            const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
+                            T last[16];
+                            x.store(lanes == 16 ? out + begin + k : last);
+                            for (int i = 0; i < lanes && lanes < 16; ++i)
+                              out[begin + k + std::size_t(i)] = last[i];
+                            return x;
+                          });
 }
 
 }  // namespace detail

@@ -110,11 +110,11 @@ struct place {
   std::size_t index;
   double rest;
 };
-template <class Entry>
-SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, const Entry& entry) {
+template <class T>
+SPECAGG_FUNCTION SPECAGG_INLINE place find_place(const T* entries, std::size_t n, double rest) {
   place last{n, rest};
   for (std::size_t i = 0; i < n; ++i) {
-    const double x = entry(i);
+    const double x = double(entries[i]);
     if (!(x > 0)) continue;
     last = {i, rest};
     if (rest < x) break;
@@ -140,11 +140,10 @@ SPECAGG_FLATTEN token_id draw_in_block(const weights<Rows, F>& w, const place& i
     x.store(weight + 16 * g);
     sum[g] = double(reduce_add(x));
   }
-  const auto in_groups = find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
+  const place in_groups = find_place(sum, groups, in_blocks.rest);
   if (in_groups.index == groups) return no_token;
   const std::size_t k = 16 * in_groups.index;
-  const auto in_group =
-      find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
+  const place in_group = find_place(weight + k, 16, in_groups.rest);
   return token_id(begin + k + in_group.index);
 }
 // draw(block): what a block's token is.
@@ -153,8 +152,7 @@ token_id draw_by_blocks(const weights<Rows, F>& w, double u, const Draw& draw) {
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;
   forbid_contraction(rest);
-  const place in_blocks =
-      find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+  const place in_blocks = find_place(w.blocks.data(), w.blocks.size(), rest);
   return in_blocks.index == w.blocks.size() ? no_token : draw(in_blocks);
 }
 
