@@ -36,9 +36,11 @@ function(specagg_together program number result)  # the sources follow
   foreach(head IN LISTS heads)
     string(REPLACE "." "" head "${head}")
     list(LENGTH of_${head} count)
-    foreach(begin RANGE 0 ${count} ${number})
+    math(EXPR parts "(${count} + ${number} - 1) / ${number}")
+    math(EXPR each "(${count} + ${parts} - 1) / ${parts}")  # parts of one size
+    foreach(begin RANGE 0 ${count} ${each})
       if(begin LESS count)
-        list(SUBLIST of_${head} ${begin} ${number} group)
+        list(SUBLIST of_${head} ${begin} ${each} group)
         specagg_one_of_them(${program}-${groups} "${group}" file)
         list(APPEND files ${file})
         math(EXPR groups "${groups} + 1")

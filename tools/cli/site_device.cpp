@@ -64,7 +64,7 @@ hello terms_of(const two_sites_options& o, const site_maker& library, std::size_
   return h;
 }
 
-std::string text_of(const site_maker& library, std::span<const token_id> tokens) {
+std::string written(const site_maker& library, std::span<const token_id> tokens) {
   std::string text;
   for (const token_id t : tokens) text += library.piece(t);
   return text;
@@ -76,7 +76,7 @@ void print_origins(const site_maker& library, std::span<const token_id> tokens,
   fmt::print("\n");
   for (std::size_t i = 0, n; i < tokens.size(); i += n) {
     for (n = 1; i + n < tokens.size() && origins[i + n] == origins[i];) ++n;
-    const std::string text = text_of(library, tokens.subspan(i, n));
+    const std::string text = written(library, tokens.subspan(i, n));
     fmt::print("{:7} | {}\n", origins[i], printable(text, 1u << 20));
   }
 }
@@ -129,13 +129,13 @@ void run_alone(const two_sites_options& o, site_maker& library, const hello& ter
   if (o.as_json) {
     ordered_json j{{"side", "device"},
                    {"protocol", "alone"},
-                   {"text", text_of(library, fresh)},
+                   {"text", written(library, fresh)},
                    {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
                    {"seconds_per_token", each}};
     add_mapped(j, library);
     fmt::print("{}\n", line_of(j));
   } else {
-    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", shown(text_of(library, fresh)), fresh.size(),
+    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", shown(written(library, fresh)), fresh.size(),
                1e3 * each);
   }
 }
@@ -186,7 +186,7 @@ void conclude(const two_sites_options& o, const site_maker& library, const runni
               const std::string& problem) {
   ordered_json j = report(r);
   const auto emitted = j["tokens"].get<std::vector<token_id>>();
-  const std::string text = text_of(library, emitted);
+  const std::string text = written(library, emitted);
   const bool whole = r.site->finished();
   // Who got no token has nothing to go on with: the same command begins anew.
   const std::string hint =
