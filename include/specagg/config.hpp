@@ -99,17 +99,6 @@
 #endif
 #endif
 
-// What the version before called otherwise, for one version: a name with the attribute, a header
-// with the message. SPECAGG_ALLOW_DEPRECATED silences both.
-#if defined(SPECAGG_ALLOW_DEPRECATED) || !defined(__GNUC__)
-#define SPECAGG_DEPRECATED(instead)
-#define SPECAGG_MOVED(text)
-#else
-#define SPECAGG_PRAGMA_(x) _Pragma(#x)
-#define SPECAGG_DEPRECATED(instead) [[deprecated("specagg: use " instead)]]
-#define SPECAGG_MOVED(text) SPECAGG_PRAGMA_(message(text))
-#endif
-
 // SPECAGG_ISA as a string, for reports.
 #define SPECAGG_STRING_(x) #x
 #define SPECAGG_STRING(x) SPECAGG_STRING_(x)

@@ -48,12 +48,6 @@ status rollback(std::size_t n, M&... models) {
   (cut(models), ...);
   return s;
 }
-// The name before 0.3.
-template <Follower... M>
-SPECAGG_DEPRECATED("rollback")
-status keep(std::size_t n, M&... models) {
-  return specagg::rollback(n, models...);
-}
 
 // How many tokens two texts have in common at their beginning. It is asked for at every scoring of
 // a long text, so blocks are compared first: std::equal is an order of magnitude faster than token

@@ -28,7 +28,7 @@ class Specagg(ConanFile):
         self.version = re.search(r"project\(specagg VERSION ([\d.]+)", (TREE / "CMakeLists.txt").read_text())[1]
 
     def export_sources(self):
-        for files in ("include/*", "deprecated/*", "cmake/specagg*", "LICENSE"):
+        for files in ("include/*", "cmake/specagg*", "LICENSE"):
             copy(self, files, TREE, self.export_sources_folder)
 
     def requirements(self):
@@ -44,7 +44,6 @@ class Specagg(ConanFile):
 
     def package(self):
         copy(self, "include/*", self.source_folder, self.package_folder)
-        copy(self, "*", self.source_path / "deprecated", self.package_path / "include")
         copy(self, "LICENSE", self.source_folder, f"{self.package_folder}/licenses")
         for files in ("specaggDispatch*", "specaggInstructionSets*"):
             copy(self, files, f"{self.source_folder}/cmake", f"{self.package_folder}/cmake")

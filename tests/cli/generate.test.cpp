@@ -296,7 +296,6 @@ TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwi
     CHECK(tokens(warm) == tokens(warm + ",greedy=false"));
     CHECK(tokens(warm) != tokens(warm + ",greedy=true"));
   }
-  refuses("generate --policy bild:d=neither", {"d:", "greedy=false"});
 }
 TEST_CASE(
     "the draft model writes at most --longest-run tokens before the target is called: sequential "

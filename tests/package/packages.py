@@ -62,7 +62,7 @@ else:
     for path in prefix.rglob("*"):
         assert not path.is_file() or not any(o in path.read_bytes() for o in own), f"{path} names this machine's folders"
     headers = len(list((prefix / "include").rglob("*.hpp")))
-    assert headers == sum(p.startswith(("include/", "deprecated/")) and p.endswith(".hpp") for p in committed)
+    assert headers == sum(p.startswith("include/") and p.endswith(".hpp") for p in committed)
 
     consumer = ROOT / "tests/package/consumer.cpp"
     if shutil.which("pkg-config"):

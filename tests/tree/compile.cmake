@@ -71,7 +71,7 @@ set(isas ${product_isas})
 list(REMOVE_ITEM isas avx512vnni)
 
 set(tree ${CMAKE_CURRENT_BINARY_DIR}/tree)
-set(strict -std=c++20 -Wall -Wextra -Wconversion -Werror -DSPECAGG_ALLOW_SLOW -DSPECAGG_ALLOW_DEPRECATED)
+set(strict -std=c++20 -Wall -Wextra -Wconversion -Werror -DSPECAGG_ALLOW_SLOW)
 set(includes -I${PROJECT_SOURCE_DIR}/include)
 set(externals ${SPECAGG_XSIMD_INCLUDE_DIR})
 set(pcre2)

@@ -8,12 +8,6 @@ foreach(compiler IN LISTS compilers)
     set_tests_properties("flags: no FMA is said, ${compiler}" PROPERTIES
       PASS_REGULAR_EXPRESSION "specagg: no AVX2 and FMA: several times slower" FAIL_REGULAR_EXPRESSION "error")
   endif()
-  file(CONFIGURE OUTPUT ${tree}/headers/moved.cpp CONTENT "#include <specagg/decode/text.hpp>\n")
-  add_test(NAME "flags: a header that has moved is said, ${compiler}" COMMAND ${SPECAGG_${compiler}} -std=c++20 -Werror
-    -DSPECAGG_ALLOW_SLOW ${includes} -I${PROJECT_SOURCE_DIR}/deprecated ${externals} -fsyntax-only
-    ${tree}/headers/moved.cpp)
-  set_tests_properties("flags: a header that has moved is said, ${compiler}" PROPERTIES
-    PASS_REGULAR_EXPRESSION "is <specagg/text.hpp> since" FAIL_REGULAR_EXPRESSION "error")
   foreach(silent IN ITEMS -DSPECAGG_ALLOW_SLOW -DSPECAGG_SCALAR)
     add_test(NAME "flags: ${silent} says nothing, ${compiler}" COMMAND ${quiet} ${externals} ${silent})
     set_tests_properties("flags: ${silent} says nothing, ${compiler}" PROPERTIES FAIL_REGULAR_EXPRESSION ".")

@@ -187,7 +187,6 @@ json list(const numbers& x) {
 // What is said of a pair of rows, in the batch and by --json.
 json described(const result& r) {
   json out = {{"pi", list(r.target)},
-              {"target", list(r.target)},  // the old name, for one version
               {"law", list(r.law)},
               {"acceptance", number(r.acceptance)},
               {"status", "ok"}};

@@ -101,11 +101,8 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;
   if (o.json) {
-    nlohmann::json out{{"policy", policy_name},
-                       {"tree", o.tree},
-                       {"propose", name(kind)},
-                       {"pi", pi},
-                       {"target", pi}};
+    nlohmann::json out{
+        {"policy", policy_name}, {"tree", o.tree}, {"propose", name(kind)}, {"pi", pi}};
     out["traversal"] = {{"accepted", up.accepted}, {"worst_error", up.error}};
     out["recursive"] = {{"accepted", down.accepted}, {"worst_error", down.error}};
     if (one_level) out["optimum"] = optimum;

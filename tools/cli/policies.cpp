@@ -150,23 +150,6 @@ namespace {
 
 using named_values = std::pair<std::string, std::map<std::string, std::string>>;
 
-// Policies and parameters that had another name before version 0.3: these work in this version.
-named_values renamed(std::string name, std::map<std::string, std::string> values) {
-  if (name == "min") name = "minimum";
-  if (name == "max") name = "maximum";
-  const auto flag = [&](const char* was, const char* yes, const char* no, const char* now) {
-    const auto found = values.find(was);
-    if (found == values.end() || values.contains(now) ||
-        (found->second != yes && found->second != no))
-      return;
-    values.emplace(now, found->second == yes ? "true" : "false");
-    values.erase(was);
-  };
-  if (name == "bild") flag("d", "greedy", "cross", "greedy");
-  if (name == "contrastive") flag("form", "plus", "plain", "plus");
-  return {std::move(name), std::move(values)};
-}
-
 named_values split(const std::string& text) {
   const std::string input = "--policy " + text;
   const auto colon = text.find(':');
@@ -181,14 +164,13 @@ named_values split(const std::string& text) {
       throw specagg::error(input, item.substr(0, equals), "is given twice");
     i = end;
   }
-  return renamed(text.substr(0, colon), std::move(values));
+  return {text.substr(0, colon), std::move(values)};
 }
 
 }  // namespace
 
-any_policy make_policy(const std::string& input, const std::string& given,
-                       std::map<std::string, std::string> given_values, double temperature) {
-  auto [name, values] = renamed(given, std::move(given_values));
+any_policy make_policy(const std::string& input, const std::string& name,
+                       std::map<std::string, std::string> values, double temperature) {
   std::vector<std::string> names;
   for (const known_policy& r : known_policies()) {
     names.push_back(r.name);

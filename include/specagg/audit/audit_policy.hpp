@@ -164,14 +164,6 @@ policy_audit audit_policy(const Policy& policy) {
   return found;
 }
 
-// The names before 0.3.
-using rule_audit SPECAGG_DEPRECATED("policy_audit") = policy_audit;
-template <class Policy, class... Args>
-SPECAGG_DEPRECATED("audit_policy")
-policy_audit audit_rule(const Policy& policy, Args&&... args) {
-  return audit_policy(policy, args...);
-}
-
 // What a policy gives and takes for one pair of rows: how probable it is that a drafted token is
 // accepted by each verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) -
 // TV(pi, p))+: no law as near to p is rejected less by token verification, whose rejections are

@@ -234,10 +234,5 @@ double log_sum_exp(const Logits& logits, double temperature = 1) noexcept {
   const auto sum = sum_exponentials(all.data(), all.size(), temperature);
   return double(sum.max) / temperature + log(sum.total);
 }
-template <class S>
-SPECAGG_DEPRECATED("log_sum_exp(std::span(logits, size), temperature)")
-double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) noexcept {
-  return log_sum_exp(std::span(logits, size), temperature);
-}
 
 SPECAGG_END

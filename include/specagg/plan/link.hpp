@@ -53,8 +53,6 @@ constexpr traffic dssd_traffic(const split& s, double a) {
 constexpr traffic coupled_traffic(const split& s) {
   return {double(s.gamma) * s.id_bits, 2 * s.id_bits};
 }
-SPECAGG_DEPRECATED("coupled_traffic")
-constexpr traffic shared_noise_traffic(const split& s) { return coupled_traffic(s); }
 constexpr traffic quantised_traffic(const split& s, double row_bits) {
   return {double(s.gamma) * (s.id_bits + row_bits), 2 * s.id_bits};
 }

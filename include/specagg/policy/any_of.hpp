@@ -88,11 +88,5 @@ struct any_of {
     };
   }
 };
-// The name before 0.3.
-template <class Policy, class F>
-SPECAGG_DEPRECATED("with_chosen")
-SPECAGG_FUNCTION decltype(auto) with_rule(const Policy& policy, F&& f) {
-  return specagg::with_chosen(policy, f);
-}
 
 SPECAGG_END

@@ -39,8 +39,6 @@ class coupled_noise {
  private:
   random_streams streams_;
 };
-// The name before 0.3.
-using shared_noise SPECAGG_DEPRECATED("coupled_noise") = coupled_noise;
 
 // A draft drawn by race(). It has its own type, because only coupled verification may verify it:
 // its tokens share their noise with the target's draw and with later rounds, so other verifiers may
