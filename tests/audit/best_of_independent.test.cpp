@@ -76,7 +76,7 @@ TEST_CASE("the best of independent drafts has the law pi, and accepts the optimu
 }
 TEST_CASE("the best of independent drafts at the edges: zeros, equal rows, disjoint rows") {
   worst = far = 0;
-  for (const std::size_t n : {1, 2, 3, 5}) {
+  for (const std::size_t n : {1u, 2u, 3u, 5u}) {
     check({0.5, 0.3, 0.2}, {0.5, 0.3, 0.2}, n);
     check({1, 0}, {0.25, 0.75}, n);
     check({0.5, 0.5, 0}, {0, 0, 1}, n);

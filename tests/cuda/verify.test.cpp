@@ -254,7 +254,7 @@ std::vector<float> rows_with_ties(std::size_t V, std::size_t& rows, numbers& ran
   add([](std::size_t v) { return -double(v); });
   add([&](std::size_t v) { return v + 1 == V ? -3 : -INFINITY; });
   add([&](std::size_t v) { return v % 5 == 3 ? NAN : double(random.below(2)); });
-  for (const std::size_t edge : {1, 3, 4, 127, 128, 1023, 1024, 2000, 2048, 16384})
+  for (const std::size_t edge : {1u, 3u, 4u, 127u, 128u, 1023u, 1024u, 2000u, 2048u, 16384u})
     for (const std::size_t second : {edge + 1, edge + 127, edge + 1024, edge + 32 * 1024, V - 1})
       if (edge < second && second < V)
         add([&](std::size_t v) { return v == edge || v == second ? 9 : random.below(9); });
@@ -301,7 +301,7 @@ void check_greedy_tokens(std::size_t V, numbers& random) {
 TEST_CASE("cuda: at temperature 0 a row's token is the first of the largest logits") {
   if (!have_device()) return;
   numbers random(11);
-  for (const std::size_t V : {1, 3, 4, 130, 1000, 1024, 1025, 2048, 3001, 40000}) {
+  for (const std::size_t V : {1u, 3u, 4u, 130u, 1000u, 1024u, 1025u, 2048u, 3001u, 40000u}) {
     check_greedy_tokens<false>(V, random);
     if (V % 4 == 0) check_greedy_tokens<true>(V, random);
   }

@@ -158,7 +158,7 @@ TEST_CASE("two models that verify a drafter's rows emit exactly the law of every
   const auto check = [](const auto& policy) {
     for (const std::array<std::size_t, 2>& gamma :
          {std::array<std::size_t, 2>{1, 1}, {2, 1}, {2, 0}})
-      for (const std::size_t proposed : {1, 3})
+      for (const std::size_t proposed : {1u, 3u})
         CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
   };
   check(lossless{});                    // model 1's token after the drafts is final

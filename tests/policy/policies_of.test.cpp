@@ -107,7 +107,7 @@ TEST_CASE("a policy with parameters out of range ends the step at its position")
   const std::vector<token_id> y{1, 0};
   std::vector<emission> out(3);
   std::vector<double> scratch(verify_scratch(2, 2));
-  for (const std::size_t bad : {0, 1, 2}) {
+  for (const std::size_t bad : {0u, 1u, 2u}) {
     const verdict v =
         verify_token(draft{y, 0}, rows, rows, bad_at(bad), random_streams(1), out, scratch);
     CHECK(v.why == status::invalid_parameter);

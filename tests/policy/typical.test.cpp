@@ -29,7 +29,7 @@ TEST_CASE("typical keeps tokens of at least eps, and at least delta e^-H, whiche
   CHECK(law({1, 0}, p) == p);
 }
 TEST_CASE("typical never leaves nothing, also where all tokens are equally likely") {
-  for (const std::size_t size : {1, 3, 7, 1000, 30011}) {
+  for (const std::size_t size : {1u, 3u, 7u, 1000u, 30011u}) {
     const row p(size, 1. / double(size));
     const row pi = law({1, 1}, p);
     REQUIRE(pi.size() == size);

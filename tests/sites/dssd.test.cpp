@@ -516,7 +516,7 @@ TEST_CASE("tokens of an order that a message has taken back, and after it, are n
 }
 TEST_CASE("a row that is kept has the bits that are read from it, for any size") {
   numbers n(1);
-  for (const std::size_t size : {1, 15, 16, 17, 1023, 1024, 1025, 2500}) {
+  for (const std::size_t size : {1u, 15u, 16u, 17u, 1023u, 1024u, 1025u, 2500u}) {
     std::vector<float> logits(size), kept(size + 1, 7);
     for (float& l : logits) l = float(n.between(-9, 9));
     const auto row = processed_row<float>(logits, {.temperature = 0.7, .top_k = 900}).normalise();

@@ -57,7 +57,7 @@ TEST_CASE("a decoder with a policy with state: the joint law of texts is what la
   const std::vector<double> due =
       law_of_texts(policy, policy.begin(), 3, rows_of(draft_model), rows_of(target_model), &why);
   REQUIRE((why == status::ok && due.size() == 27));
-  for (const std::size_t gamma : {1, 2}) {
+  for (const std::size_t gamma : {1u, 2u}) {
     const auto law =
         exact_law([&](auto& chooser) { return decoded(policy, 3, gamma, 1, chooser); });
     double total = 0;
@@ -86,7 +86,7 @@ TEST_CASE("at temperature 0 a budget of regret is ASD: a token stands while the 
         due.push_back(token_id(stands ? y : top));
         context.push_back(due.back());
       }
-      for (const std::size_t gamma : {1, 4}) {
+      for (const std::size_t gamma : {1u, 4u}) {
         random_streams chooser(1);
         CHECK(decoded({budget, limit}, 40, gamma, 0, chooser) == due);
       }

@@ -147,7 +147,7 @@ void check_joint_law(const Policy& policy, const char* name) {
     for (const auto& [text, probability] : due)
       worst = std::max(worst, std::fabs(probability - (law.count(text) ? law.at(text) : 0)));
   };
-  for (const std::size_t gamma : {1, 2}) {
+  for (const std::size_t gamma : {1u, 2u}) {
     compare(token_verifier{}, gamma);
     compare(block_verifier{}, gamma);
     compare(match_verifier{}, gamma);
@@ -163,7 +163,7 @@ void check_coupled(const any_stateful& policy) {
     const coupled_verifier how{coupled_noise(seed, 1)};
     random_streams none(0);
     const path alone = written(policy, how, 0, none);
-    for (const std::size_t gamma : {1, 2, 3}) CHECK(written(policy, how, gamma, none) == alone);
+    for (const std::size_t gamma : {1u, 2u, 3u}) CHECK(written(policy, how, gamma, none) == alone);
   }
 }
 
@@ -326,7 +326,7 @@ std::map<path, double> fly_law(double threshold, std::size_t gamma, const path& 
 TEST_CASE("FLy's joint law is not p's, and changes with the length of the draft") {
   const auto target = product(p_after);
   std::map<path, double> law[2];
-  for (const std::size_t gamma : {2, 3}) {
+  for (const std::size_t gamma : {2u, 3u}) {
     law[gamma - 2] = fly_law(0.7, gamma);
     const double tv = distance(law[gamma - 2], target);
     std::printf("FLy, window 1, gamma %zu: TV from p %.4f\n", gamma, tv);
