@@ -38,7 +38,7 @@ MISTAKES = [
     ("docs/proofs.md", r"`verify_match_emits_pi` \|", "`verify_match_emits_tau` |", "verify_match_emits_tau is no theorem"),
     ("proofs/theorems.v", "Print Assumptions unanimous_winner.", "", None),
     ("docs/proofs.md", None, None, "unanimous_winner is not in proofs/theorems.v"),
-    ("CHANGELOG.md", r"\n## 0\.2\.0 ", "\n## 0.4.0 (2026-11-30)\n\n## 0.2.0 ", "results have changed since 0.4.0, and the version is 0.4.0"),
+    ("CHANGELOG.md", r"\n## 0\.3\.0 ", "\n## 0.4.0 (2026-11-30)\n\n## 0.3.0 ", "results have changed since 0.4.0, and the version is 0.4.0"),
     ("docs/drafters.md", "more than three target steps", "more than four target steps", "and tools/cli/draft_watch.hpp has 3"),
     ("docs/drafters.md", r"\(`draft/counts.hpp`\)", "(`draft/suffix_tree.hpp`)", "names draft/suffix_tree.hpp, which is not"),
     ("docs/experiments/claims.md", r"\*\*±\*\* is one standard", "**±** is two standard", "prints ± and does not say"),
