@@ -25,7 +25,7 @@ std::vector<double> row_after(const path& prefix, std::uint32_t model) {
 const auto q_after = [](const path& prefix) { return row_after(prefix, 5); };
 const auto p_after = [](const path& prefix) { return row_after(prefix, 6); };
 
-constexpr std::array<double, 4> weights{0.9, 0.1, 0.6, 0.35};
+constexpr std::array<double, 5> weights{0.9, 0.1, 0.6, 0.35, 0.7};
 // Relaxed after token 1, else the ensemble of this position.
 using either = any_of<token_v3, ensemble>;
 either policy_after(const path& prefix) {
