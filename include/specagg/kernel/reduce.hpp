@@ -129,7 +129,9 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
     V next = a0;
     if (k < count) {
       const int lanes = count - k < 16 ? int(count - k) : 16;
-      next = R::apply(a0, R::masked(f(k, lanes), lanes));
+      V x = f(k, lanes);
+      if (lanes < 16) x = R::masked(x, lanes);
+      next = R::apply(a0, x);
     }
     a0 = a1;
     a1 = a2;
