@@ -100,7 +100,8 @@ TEST_CASE(
   CHECK(r.status == 0);
   CHECK(audit("{\"law\": [0.5, 0.25, 0.25], \"status\": \"ok\"}", tokens, "--json").out == r.out);
   CHECK(audit("[0.5, 0.25, 0.25]", sampled(law, 2000, 7, true), "--json").out == r.out);
-  const cli::ran printed = cli::run("law --json --policy max --q 0.5,0.25,0.25 --p 0.5,0.25,0.25");
+  const cli::ran printed =
+      cli::run("law --json --policy maximum --q 0.5,0.25,0.25 --p 0.5,0.25,0.25");
   CHECK(audit(printed.out, tokens, "--json").out == r.out);
   const std::string unended = tokens.substr(0, tokens.size() - 1);
   CHECK(audit("[0.5, 0.25, 0.25]", unended, "--json").out == r.out);
