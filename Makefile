@@ -11,7 +11,7 @@ demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
 
-test:  ## what a first try and a commit need: cmake, its build and ctest, all with --preset release (19 minutes on two cores)
+test:  ## what a first try and a commit need: cmake, its build and ctest, all with --preset release (18 minutes on two cores)
 	@scripts/bootstrap test
 	@scripts/test-presets release
 
