@@ -138,8 +138,9 @@
 //   FLATTEN  loops over the vocabulary; INNER (after the parameters) marks the lambdas in them.
 //            Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice
-// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. The tokens are the same, and the loops
-// are slower. It is for tests, audits and debugging.
+// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler, and no loop is unrolled (UNROLLS). The
+// tokens are the same; loops over the vocabulary take some five times as long. It is for tests and
+// audits, and for programs whose time goes into their models.
 #if defined(__CUDACC__)
 #define SPECAGG_LANE __forceinline__
 #define SPECAGG_INLINE __forceinline__

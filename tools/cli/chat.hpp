@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>

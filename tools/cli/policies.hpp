@@ -16,7 +16,7 @@ namespace cli {
 // Any policy of the library. A decoder is compiled once for all of them.
 using any_policy = specagg::compiled_once<specagg::any_catalogued>;
 
-extern const std::vector<std::string> verifiers;  // their names
+extern const std::vector<std::string> verifiers;  // names of all
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left
 // over is an error.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two sites over a network: the options, and what both ends do.
 #pragma once
+#include <fmt/ranges.h>
+
 #include <array>
 #include <atomic>
 #include <memory>

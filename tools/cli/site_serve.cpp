@@ -199,7 +199,7 @@ void serve(two_sites_options o) {
   {
     net::server server(o.address, security, limits_of(o, library->vocab_size()),
                        [&](const auto& to) { return sessions.accept(to); });
-    say_where(s, server.port());
+    say_where(s, unsigned(server.port()));
     tick_until_interrupted(s, server, sessions);
     out.from_now();
   }

@@ -219,17 +219,15 @@ template <class Rows, class F, class T>
 SPECAGG_FLATTEN double sum_stored_block(const Rows& rows, const F& f, std::size_t begin,
                                         std::size_t count, T* out) {
   using V = vec<T, 16>;
+  constexpr bool unrolled = SPECAGG_UNROLLS && sizeof(T) == 4;
   const auto block = rows.open(begin, count);
-  return specagg::reduce_block < add,
-         SPECAGG_UNROLLS &&
-             sizeof(T) == 4 > (count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-                            const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
-                            T last[16];
-                            x.store(lanes == 16 ? out + begin + k : last);
-                            for (int i = 0; i < lanes && lanes < 16; ++i)
-                              out[begin + k + std::size_t(i)] = last[i];
-                            return x;
-                          });
+  return specagg::reduce_block<add, unrolled>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+    const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
+    T last[16];
+    x.store(lanes == 16 ? out + begin + k : last);
+    for (int i = 0; i < lanes && lanes < 16; ++i) out[begin + k + std::size_t(i)] = last[i];
+    return x;
+  });
 }
 
 }  // namespace detail
