@@ -92,7 +92,7 @@ if any("bf16" in goal[0] for goal in missed):
     add("* bf16 halves what is read and adds two operations to the dozen of an exponential: it gains only if a core waits for memory.")
 if any("time in neither" in goal[0] for goal in missed):
     add("* The time outside of the models depends only on V and gamma, so its share is smaller with larger models. "
-        "The command-line program is compiled with `SPECAGG_COMPILE_FAST`, with which loops over the vocabulary take some five times as long.")
+        "The command-line program is compiled with `SPECAGG_COMPILE_FAST`, with which loops over the vocabulary take several times as long.")
 add("")
 
 if decode:

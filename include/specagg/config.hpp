@@ -139,7 +139,7 @@
 //            Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice
 // SPECAGG_COMPILE_FAST leaves all but LANE to the compiler, and no loop is unrolled (UNROLLS). The
-// tokens are the same; loops over the vocabulary take some five times as long. It is for tests and
+// tokens are the same; loops over the vocabulary take several times as long. It is for tests and
 // audits, and for programs whose time goes into their models.
 #if defined(__CUDACC__)
 #define SPECAGG_LANE __forceinline__
