@@ -225,8 +225,8 @@ struct request {
   drafting_workspace<float, normal_form<one_hot_row<float>>> work;
   lossless policy;
   using shared_text =
-      together_text<lookup_drafter<>, llama, lossless, random_streams, with::length<L>>;
-  shared_text shared{written, 64, drafter, target, policy, random, work, {L()}};
+      together_text<lookup_drafter<>, llama, lossless, random_streams, token_verifier, L>;
+  shared_text shared{drafter, target, policy, random, {.text = written, .most = 64, .work = work}};
   request(const setting& s, std::size_t seed, const decode_options& options)
       : memory(some_tokens(128, s.weights->vocab, seed)),
         random(seed),

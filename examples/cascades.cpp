@@ -30,19 +30,19 @@ void measure(const char* what, auto&& decode) {
 }
 
 int main() {
-  const cascade_options options;
-  cascade_workspace<float> work(V, options);
+  cascade_workspace<float> work(V, cascade_options{});
   measure("sequential, chow", [&](text& t, auto& small, auto& large, auto& random) {
-    return sequential_decode(t, most, small, large, chow{0.8}, random, work);
+    return sequential_decode(small, large, chow{0.8}, random,
+                             {.text = t, .most = most, .work = work});
   });
   measure("oracle, opt", [&](text& t, auto& small, auto& large, auto& random) {
-    return oracle_decode(t, most, small, large, opt{0.1}, random, work);
+    return oracle_decode(small, large, opt{0.1}, random, {.text = t, .most = most, .work = work});
   });
   const auto speculative = [&](const char* what, const auto& policy) {
     measure(what, [&](text& t, auto& small, auto& large, auto& random) {
-      const decode_options how{.gamma = 4};
-      speculative_workspace<float> memory(V, how);
-      return speculative_decode(t, most, small, large, policy, random, memory);
+      speculative_workspace<float> memory(V, {.gamma = 4});
+      return speculative_decode(small, large, policy, random,
+                                {.text = t, .most = most, .work = memory});
     });
   };
   speculative("speculative, lossless", lossless{});

@@ -21,9 +21,9 @@ int main() {
   // Two models take turns: q drafts 3 tokens, p scores them and drafts one, q scores that, ...
   auto q = model(5), p = model(9);
   text t{memory, 1};
-  const collaborative_options<2> two{.gamma = {3, 1}};
-  collaborative_workspace<double, 2> work(V, two);
-  status why = collaborative_decode(t, most, std::tie(q, p), ensemble{0.5}, random, work);
+  collaborative_workspace<double, 2> work(V, {.gamma = {3, 1}});
+  status why = collaborative_decode(std::tie(q, p), ensemble{0.5}, random,
+                                    {.text = t, .most = most, .work = work});
   std::printf("calls for each token: %.3f %.3f (%s)\n", double(q.calls) / most,
               double(p.calls) / most, name(why));
 
@@ -45,9 +45,9 @@ int main() {
   // Three models, in the same way.
   auto x = model(5), y = model(7), z = model(9);
   t.size = 1;
-  const collaborative_options<3> three{.gamma = {3, 1, 1}};
-  collaborative_workspace<double, 3> room(V, three);
-  why = collaborative_decode(t, most, std::tie(x, y, z), mixture<3>{{0.4, 0.3, 0.3}}, random, room);
+  collaborative_workspace<double, 3> room(V, {.gamma = {3, 1, 1}});
+  why = collaborative_decode(std::tie(x, y, z), mixture<3>{{0.4, 0.3, 0.3}}, random,
+                             {.text = t, .most = most, .work = room});
   std::printf("three models:         %.3f %.3f %.3f (%s)\n", double(x.calls) / most,
               double(y.calls) / most, double(z.calls) / most, name(why));
 }

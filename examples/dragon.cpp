@@ -39,8 +39,8 @@ int main() {
     kept_l += round.accepted_l;
     kept_r += round.accepted_r;
   };
-  const status s =
-      dragon_decode(t, 200, device, cloud, weights, drafts, work, with::after_round{watch});
+  const status s = dragon_decode(device, cloud, weights, drafts,
+                                 {.text = t, .most = 200, .work = work, .after_round = watch});
   std::printf("%zu tokens, %s; drafts kept: device %d (Eq 5: %.1f), cloud %d (%.1f)\n", t.size - 1,
               name(s), kept_l, 200 * mean.l(), kept_r, 200 * mean.r());
 

@@ -37,8 +37,7 @@ int main() {
   std::vector<token_id> memory(most + 1);
   text t{memory, 1};  // the prompt: token 0
   random_streams random(/*seed=*/42);
-  const decode_options options{.gamma = 4, .acceptances = true};
-  speculative_workspace<float> work(V, options);
+  speculative_workspace<float> work(V, {.gamma = 4, .acceptances = true});
   double tried = 0, kept = 0, overlap = 0;
   const auto count = [&](const speculative_result& round, const auto& w) {
     const std::size_t n = std::min(round.drafted, round.accepted + 1);  // drafted tokens tried
@@ -46,8 +45,9 @@ int main() {
     kept += double(round.accepted);
     for (std::size_t j = 0; j < n; ++j) overlap += w.acceptances[j].of_row;  // 1 - TV(q, p)
   };
-  if (speculative_decode(t, most, small, large, lossless{}, random, work,
-                         with::after_round{count}) != status::ok)
+  if (speculative_decode(small, large, lossless{}, random,
+                         {.text = t, .most = most, .work = work, .after_round = count}) !=
+      status::ok)
     return 1;
   const double a = kept / tried;
   std::printf("accepted %.3f of the drafts; mean 1 - TV(q, p) %.3f\n", a, overlap / tried);

@@ -26,7 +26,7 @@ struct request {
   speculative_workspace<float> work;
   model_drafter<llama> drafter{draft, work.draft_logits, work.options.sample};
   together_text<model_drafter<llama>, llama, lossless, random_streams> shared{
-      written, most, drafter, target, policy, random, work};
+      drafter, target, policy, random, {.text = written, .most = most, .work = work}};
   request(const char* prompt, std::uint64_t seed, const decode_options& how)
       : memory(tokens.encode(prompt)), random(seed), work(large->vocab, how) {
     written.size = memory.size();
@@ -44,8 +44,8 @@ int main() {
   while (together_round(all, work, *pool) > 0) ++rounds;
   for (const request* r : {&a, &b, &c}) std::printf("%s\n", r->said().c_str());
   request alone("What say you", 3, {6});
-  const status why = speculative_decode(alone.written, most, alone.drafter, alone.target, policy,
-                                        alone.random, alone.work);
+  const status why = speculative_decode(alone.drafter, alone.target, policy, alone.random,
+                                        {.text = alone.written, .most = most, .work = alone.work});
   std::printf("%zu rounds; the last text alone, %s: %s\n", rounds, name(why),
               alone.said() == c.said() ? "the same" : "another");
 }

@@ -46,11 +46,11 @@ int main() {
     std::vector<token_id> memory(most + 1);
     text t{memory, 1};
     random_streams random(/*seed=*/42);
-    const tree_options options{shape};
-    tree_workspace<float> work(V, options);
-    const status why = tree_decode(t, most, small, large, lossless{}, random, work);
-    std::printf("tree of %zu nodes: %.2f tokens for each call of the target (%s)\n",
-                options.nodes(), double(t.size) / double(large.calls), name(why));
+    tree_workspace<float> work(V, tree_options{shape});
+    const status why =
+        tree_decode(small, large, lossless{}, random, {.text = t, .most = most, .work = work});
+    std::printf("tree of %zu nodes: %.2f tokens for each call of the target (%s)\n", work.nodes,
+                double(t.size) / double(large.calls), name(why));
   }
 }
 

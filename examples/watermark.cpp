@@ -42,8 +42,8 @@ void write(const char* name, std::size_t gamma, const auto& verifier) {
   std::vector<token_id> memory(most + 1);
   text t{memory, 1};
   speculative_workspace<float> work(V, {.gamma = gamma});
-  (void)speculative_decode(t, most, small, large, lossless{}, random_streams(7), work,
-                           with::verifier{verifier});
+  (void)speculative_decode(small, large, lossless{}, random_streams(7),
+                           {.text = t, .most = most, .work = work}, verifier);
   std::printf("%-22s score %.3f, tokens for each call of the target %.2f\n", name, score(memory),
               double(t.size) / double(large.calls));
 }

@@ -202,17 +202,24 @@ TEST_CASE("decoders of drafts call their own functions, not an engine's of the s
   decoding d;
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
-                                       specagg::with::processor{processor},
-                                       specagg::with::accept{d.accept},
-                                       specagg::with::after_round{d.watch});
+    return specagg::speculative_decode(d.m[0], d.m[1], engine::policy{}, d.chooser,
+                                       {.text = t,
+                                        .most = most,
+                                        .work = work,
+                                        .processor = processor,
+                                        .accept = d.accept,
+                                        .after_round = d.watch});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::speculative_workspace<double> work(V, {.gamma = 3});
-    return specagg::speculative_decode(
-        t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
-        specagg::with::processor{processor}, specagg::with::accept{d.accept},
-        specagg::with::after_round{d.watch}, specagg::with::verifier{specagg::block_verifier{}});
+    return specagg::speculative_decode(d.m[0], d.m[1], engine::policy{}, d.chooser,
+                                       {.text = t,
+                                        .most = most,
+                                        .work = work,
+                                        .processor = processor,
+                                        .accept = d.accept,
+                                        .after_round = d.watch},
+                                       specagg::block_verifier{});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     const std::vector<specagg::token_id> to{0, 1, 2, 3};
@@ -221,47 +228,60 @@ TEST_CASE("decoders of drafts call their own functions, not an engine's of the s
     specagg::mapped_drafter<engine::model> drafter(d.m[0], map, 3);
     specagg::drafting_workspace<double, specagg::normal_form<specagg::mapped_row<double>>> work(
         V, {.gamma = 3});
-    return specagg::speculative_decode(t, most, drafter, d.m[1], specagg::lossless{}, d.chooser,
-                                       work, specagg::with::processor{processor},
-                                       specagg::with::accept{d.accept},
-                                       specagg::with::after_round{d.watch});
+    return specagg::speculative_decode(drafter, d.m[1], specagg::lossless{}, d.chooser,
+                                       {.text = t,
+                                        .most = most,
+                                        .work = work,
+                                        .processor = processor,
+                                        .accept = d.accept,
+                                        .after_round = d.watch});
   });
 }
 TEST_CASE("turns, trees and cascades call their own functions, not an engine's of the same names") {
   decoding d;
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(t, most, std::tie(d.m[0], d.m[1]), engine::policy{},
-                                         d.chooser, work, specagg::with::processor{processor},
-                                         specagg::with::accept{d.accept},
-                                         specagg::with::after_round{d.watch});
+    return specagg::collaborative_decode(std::tie(d.m[0], d.m[1]), engine::policy{}, d.chooser,
+                                         {.text = t,
+                                          .most = most,
+                                          .work = work,
+                                          .processor = processor,
+                                          .accept = d.accept,
+                                          .after_round = d.watch});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
-    return specagg::collaborative_decode(
-        t, most, std::tie(d.m[0], d.m[1]), specagg::raw_logits<engine::combiner>{}, d.chooser, work,
-        specagg::with::processor{processor}, specagg::with::accept{d.accept},
-        specagg::with::after_round{d.watch});
+    return specagg::collaborative_decode(std::tie(d.m[0], d.m[1]),
+                                         specagg::raw_logits<engine::combiner>{}, d.chooser,
+                                         {.text = t,
+                                          .most = most,
+                                          .work = work,
+                                          .processor = processor,
+                                          .accept = d.accept,
+                                          .after_round = d.watch});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     const std::array<std::size_t, 2> shape{2, 1};
     specagg::tree_workspace<double> work(V, specagg::tree_options{shape});
-    return specagg::tree_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
-                                specagg::with::processor{processor},
-                                specagg::with::accept{d.accept},
-                                specagg::with::after_round{d.watch});
+    return specagg::tree_decode(d.m[0], d.m[1], engine::policy{}, d.chooser,
+                                {.text = t,
+                                 .most = most,
+                                 .work = work,
+                                 .processor = processor,
+                                 .accept = d.accept,
+                                 .after_round = d.watch});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::cascade_workspace<double> work(V, {});
-    return specagg::oracle_decode(t, most, d.m[0], d.m[1], engine::policy{}, d.chooser, work,
-                                  specagg::with::processor{processor},
-                                  specagg::with::accept{d.accept});
+    return specagg::oracle_decode(
+        d.m[0], d.m[1], engine::policy{}, d.chooser,
+        {.text = t, .most = most, .work = work, .processor = processor, .accept = d.accept});
   });
   check_text([&](specagg::text& t, engine::processor& processor) {
     specagg::cascade_workspace<double> work(V, {});
-    return specagg::sequence_decode(t, most, d.m[0], d.m[1], 0.5, d.chooser, work,
-                                    specagg::with::processor{processor},
-                                    specagg::with::accept{d.accept});
+    return specagg::sequence_decode(
+        d.m[0], d.m[1], 0.5, d.chooser,
+        {.text = t, .most = most, .work = work, .processor = processor, .accept = d.accept});
   });
 }
 TEST_CASE("verifiers call their own functions, with any rows of an engine") {

@@ -168,13 +168,17 @@ std::vector<token_id> ours(const job& j, result& to, Drafter& drafts, Work& work
   work.options = {.gamma = j.gamma, .sample = {.temperature = 0}, .end_of_text = j.ends};
   const auto start = clock_type::now();
   const status why =
-      speculative_decode(t, j.most, drafts, target, lossless{}, random, work,
-                         with::accept{[&](const emission&) { return ++emitted < j.most; }},
-                         with::after_round{[&](const speculative_result& r, const auto&) {
-                           ++to.calls;
-                           to.drafted += r.drafted;
-                           to.accepted += r.accepted;
-                         }});
+      speculative_decode(drafts, target, lossless{}, random,
+                         {.text = t,
+                          .most = j.most,
+                          .work = work,
+                          .accept = [&](const emission&) { return ++emitted < j.most; },
+                          .after_round =
+                              [&](const speculative_result& r, const auto&) {
+                                ++to.calls;
+                                to.drafted += r.drafted;
+                                to.accepted += r.accepted;
+                              }});
   to.seconds += since(start);
   check(why == status::ok, "speculative_decode");
   return {buffer.begin() + std::ptrdiff_t(j.prompt.size()),

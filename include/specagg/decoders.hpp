@@ -33,7 +33,12 @@
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/string_match.hpp>
 #include <specagg/draft/head.hpp>
-#include <specagg/decode/with.hpp>
+#include <specagg/decode/request.hpp>
+#include <specagg/decode/length.hpp>
+#include <specagg/decode/workspace.hpp>
+#include <specagg/decode/tree_workspace.hpp>
+#include <specagg/decode/collaborative_workspace.hpp>
+#include <specagg/decode/together_text.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/together.hpp>

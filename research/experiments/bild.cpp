@@ -14,10 +14,13 @@ continuation original(std::size_t longest_run, double fallback, double rollback)
   return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams&, decoded& d) {
     const cascade_options options{.longest_run = longest_run};
     cascade_workspace<float> work(m[0].vocab_size(), options);
-    return bild_decode(t, most, m[0], m[1], bild_thresholds{fallback, rollback}, work,
-                       with::after_round{[&](const cascade_result& r, const auto&) {
-                         d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
-                       }});
+    return bild_decode(m[0], m[1], bild_thresholds{fallback, rollback},
+                       {.text = t,
+                        .most = most,
+                        .work = work,
+                        .after_round = [&](const cascade_result& r, const auto&) {
+                          d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
+                        }});
   };
 }
 bild greedy(double alpha) { return {.alpha = alpha, .greedy = true}; }  // Figure 8's D

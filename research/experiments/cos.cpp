@@ -266,8 +266,8 @@ continuation collaborating(const collaboration& c, std::array<std::size_t, N> ga
       d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
     };
     return with_policy<N>(c, [&](const auto& policy) {
-      return collaborative_decode(t, most, tied<N>(models), policy, chooser, work,
-                                  with::after_round{after});
+      return collaborative_decode(tied<N>(models), policy, chooser,
+                                  {.text = t, .most = most, .work = work, .after_round = after});
     });
   };
 }

@@ -137,9 +137,9 @@ status speculate(text& t, std::size_t most, std::vector<meter>& models, random_s
         {r.drafted, r.accepted, r.emitted,
          acceptances ? expected_tokens(std::span(w.acceptances).first(r.drafted)) : 0});
   };
-  return speculative_decode(t, most, models[0], models[1], policy, chooser, work,
-                            with::after_round{after_round}, with::verifier{verifier},
-                            with::length{length});
+  return speculative_decode(models[0], models[1], policy, chooser,
+                            {.text = t, .most = most, .work = work, .after_round = after_round},
+                            verifier, length);
 }
 
 }  // namespace experiments

@@ -126,13 +126,13 @@ void time_policy(lab& lab, const latency_plan& of,
   ways.push_back([&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
     const cascade_options options;
     cascade_workspace<float> work(m[0].vocab_size(), options);
-    return oracle_decode(t, n, m[0], m[1], policy, r, work);
+    return oracle_decode(m[0], m[1], policy, r, {.text = t, .most = n, .work = work});
   });
   if constexpr (std::is_same_v<Policy, chow>)
     ways.push_back([&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
       const cascade_options options;
       cascade_workspace<float> work(m[0].vocab_size(), options);
-      return sequential_decode(t, n, m[0], m[1], policy, r, work);
+      return sequential_decode(m[0], m[1], policy, r, {.text = t, .most = n, .work = work});
     });
   const auto timed = against_target(lab, models, prompts, of.tokens, of.repeats, 1, ways);
   for (std::size_t i = 0; i < gammas.size(); ++i) {

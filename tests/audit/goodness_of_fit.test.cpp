@@ -36,8 +36,8 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    const status s =
-        speculative_decode(t, length, d, m, policy, chooser, work, with::verifier{verifier});
+    const status s = speculative_decode(d, m, policy, chooser,
+                                        {.text = t, .most = length, .work = work}, verifier);
     if (s != status::ok) return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }

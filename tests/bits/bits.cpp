@@ -433,8 +433,9 @@ void two_sites() {
         h.add(x);
     };
     const site_weights weights = weigh_sites(double(seed) / 64, -0.25);
-    h.add(std::uint64_t(dragon_decode(t, most, l, r, weights, drafts, work, with::accept{accept},
-                                      with::after_round{see})));
+    h.add(std::uint64_t(dragon_decode(
+        l, r, weights, drafts,
+        {.text = t, .most = most, .work = work, .accept = accept, .after_round = see})));
   }
 }
 

@@ -24,10 +24,11 @@ void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::toke
   random_streams chooser(seed);
   double log_pi = 0;
   const status why =
-      speculative_decode(t, 40, d, m, policy, chooser, work, with::accept{[&](const emission& e) {
-                           log_pi += e.log_pi;
-                           return true;
-                         }});
+      speculative_decode(d, m, policy, chooser,
+                         {.text = t, .most = 40, .work = work, .accept = [&](const emission& e) {
+                            log_pi += e.log_pi;
+                            return true;
+                          }});
   std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why), log_pi,
               tokens.decode(std::span(buffer).first(t.size)).c_str());
 }

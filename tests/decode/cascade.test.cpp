@@ -140,8 +140,12 @@ TEST_CASE(
             s,
             [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
                 witness& processor, cascade_workspace<T>& work, const watcher& accept) {
-              return sequential_decode(t, most, d, m, policy, chooser, work,
-                                       with::processor{processor}, with::accept{accept});
+              return sequential_decode(d, m, policy, chooser,
+                                       {.text = t,
+                                        .most = most,
+                                        .work = work,
+                                        .processor = processor,
+                                        .accept = accept});
             },
             [&](const toy_model& d, const toy_model& m, const std::vector<emission>& emissions) {
               // Calls: p once a token of its own; q at every token that was not forced upon p.
@@ -188,8 +192,10 @@ TEST_CASE(
   };
   penalty_memory memory;
   witness processor{memory.with({}), {}};
-  CHECK(sequential_decode(t, 110, d, m, deferrals(unsure{1}), chooser, work,
-                          with::processor{processor}, with::accept{accept}) == status::ok);
+  CHECK(sequential_decode(
+            d, m, deferrals(unsure{1}), chooser,
+            {.text = t, .most = 110, .work = work, .processor = processor, .accept = accept}) ==
+        status::ok);
   CHECK(m.calls == 10);
   CHECK(d.calls == 100);
 }
@@ -203,14 +209,17 @@ TEST_CASE("a policy that mixes instead of deferring is refused by the sequential
   witness processor{memory.with({}), {}};
   const watcher all = keep_all;
   const auto decode = [&](const deferrals& policy) {
-    return sequential_decode(t, 9, d, m, policy, chooser, work, with::processor{processor},
-                             with::accept{all});
+    return sequential_decode(
+        d, m, policy, chooser,
+        {.text = t, .most = 9, .work = work, .processor = processor, .accept = all});
   };
   CHECK(decode(half_and_half{}) == status::invalid_parameter);
   CHECK(t.size == 1);
   using either_rule = any_of<chow, chow_log>;
-  CHECK(sequential_decode(t, 3, d, m, checked{chow{0.3}}, chooser, work) == status::ok);
-  CHECK(sequential_decode(t, 3, d, m, either_rule(chow_log{0.3}), chooser, work) == status::ok);
+  CHECK(sequential_decode(d, m, checked{chow{0.3}}, chooser,
+                          {.text = t, .most = 3, .work = work}) == status::ok);
+  CHECK(sequential_decode(d, m, either_rule(chow_log{0.3}), chooser,
+                          {.text = t, .most = 3, .work = work}) == status::ok);
   t.size = 1;
   (void)d.rollback(0);
   (void)m.rollback(0);
@@ -231,8 +240,9 @@ TEST_CASE(
           s,
           [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
               witness& processor, cascade_workspace<T>& work, const watcher& accept) {
-            return oracle_decode(t, most, d, m, policy, chooser, work, with::processor{processor},
-                                 with::accept{accept});
+            return oracle_decode(
+                d, m, policy, chooser,
+                {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
           },
           [&](const toy_model& d, const toy_model& m, const std::vector<emission>& e) {
             return d.calls == e.size() && m.calls == e.size();
@@ -267,8 +277,10 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
   cascade_workspace<T> work(50, {});
   speculative_workspace<T> alone(50, {.gamma = 0});
   either chooser = random_streams(7);
-  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, work) == status::ok);
-  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, alone) == status::ok);
+  REQUIRE(oracle_decode(d, m, lossless{}, chooser, {.text = ta, .most = 60, .work = work}) ==
+          status::ok);
+  REQUIRE(speculative_decode(d, m, lossless{}, chooser, {.text = tb, .most = 60, .work = alone}) ==
+          status::ok);
   CHECK(a == b);
 }
 
@@ -316,8 +328,9 @@ TEST_CASE(
           s,
           [&](text& t, std::size_t most, toy_model& d, toy_model& m, either& chooser,
               witness& processor, cascade_workspace<T>& work, const watcher& accept) {
-            return sequence_decode(t, most, d, m, alpha, chooser, work, with::processor{processor},
-                                   with::accept{accept});
+            return sequence_decode(
+                d, m, alpha, chooser,
+                {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
           },
           [&](const toy_model& d, const toy_model& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
@@ -416,8 +429,12 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
           (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended)++;
           return true;
         };
-        REQUIRE(bild_decode(t, s.length, d, m, b, work, with::processor{processor},
-                            with::accept{accept}) == status::ok);
+        REQUIRE(bild_decode(d, m, b,
+                            {.text = t,
+                             .most = s.length,
+                             .work = work,
+                             .processor = processor,
+                             .accept = accept}) == status::ok);
         buffer.resize(t.size);
         CHECK(buffer == due.tokens);
         CHECK(d.calls == due.small_calls);
@@ -440,7 +457,7 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
       buffer.resize(41);
       text t{buffer, 1};
       cascade_workspace<T> work(20, {});
-      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, work) == status::ok);
+      REQUIRE(bild_decode(d, m, {0.1, 3}, {.text = t, .most = n, .work = work}) == status::ok);
       REQUIRE(t.size == n + 1);
     }
     CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1),
@@ -456,7 +473,8 @@ TEST_CASE(
     text t{buffer, 1};
     speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
     either chooser = random_streams(1);
-    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, work) == status::ok);
+    REQUIRE(speculative_decode(m, m, lossless{}, chooser, {.text = t, .most = 60, .work = work}) ==
+            status::ok);
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
@@ -464,7 +482,7 @@ TEST_CASE(
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
     cascade_workspace<T> work(50, {.longest_run = longest_run});
-    REQUIRE(bild_decode(t, 60, d, m, b, work) == status::ok);
+    REQUIRE(bild_decode(d, m, b, {.text = t, .most = 60, .work = work}) == status::ok);
     return buffer;
   };
   CHECK(bild({1.1, 5}, 10) == greedy(2));
@@ -482,24 +500,26 @@ void for_each_decoder(F f) {
   const auto check = [&](const char* name, const decoder& decode) { f(name, decode); };
   check("sequential", [](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
                          cascade_workspace<T>& w, const watcher& accept) {
-    return sequential_decode(t, n, d, m, deferrals(unsure{0.5}), c, w, with::processor{p},
-                             with::accept{accept});
+    return sequential_decode(d, m, deferrals(unsure{0.5}), c,
+                             {.text = t, .most = n, .work = w, .processor = p, .accept = accept});
   });
   check("oracle", [](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
                      cascade_workspace<T>& w, const watcher& accept) {
-    return oracle_decode(t, n, d, m, combiners(ensemble{0.4}), c, w, with::processor{p},
-                         with::accept{accept});
+    return oracle_decode(d, m, combiners(ensemble{0.4}), c,
+                         {.text = t, .most = n, .work = w, .processor = p, .accept = accept});
   });
   for (const double alpha : {1, 0})
     check(alpha > 0 ? "sequence, sure" : "sequence, unsure",
           [=](text& t, std::size_t n, toy_model& d, toy_model& m, either& c, witness& p,
               cascade_workspace<T>& w, const watcher& accept) {
-            return sequence_decode(t, n, d, m, alpha, c, w, with::processor{p},
-                                   with::accept{accept});
+            return sequence_decode(
+                d, m, alpha, c,
+                {.text = t, .most = n, .work = w, .processor = p, .accept = accept});
           });
   check("BiLD", [](text& t, std::size_t n, toy_model& d, toy_model& m, either&, witness& p,
                    cascade_workspace<T>& w, const watcher& accept) {
-    return bild_decode(t, n, d, m, {0.3, 1.2}, w, with::processor{p}, with::accept{accept});
+    return bild_decode(d, m, {0.3, 1.2},
+                       {.text = t, .most = n, .work = w, .processor = p, .accept = accept});
   });
 }
 
@@ -610,13 +630,16 @@ TEST_CASE(
   text t{buffer, 1};
   cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 5});
   either chooser = random_streams(1);
-  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, work) == status::invalid_parameter);
-  using either_rule = any_of<chow, chow_log>;
-  CHECK(sequential_decode(t, 9, d, m, either_rule(chow{std::nan("")}), chooser, work) ==
+  CHECK(oracle_decode(d, m, ensemble{2}, chooser, {.text = t, .most = 9, .work = work}) ==
         status::invalid_parameter);
-  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, work) == status::invalid_parameter);
-  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, work) ==
+  using either_rule = any_of<chow, chow_log>;
+  CHECK(sequential_decode(d, m, either_rule(chow{std::nan("")}), chooser,
+                          {.text = t, .most = 9, .work = work}) == status::invalid_parameter);
+  CHECK(sequence_decode(d, m, std::nan(""), chooser, {.text = t, .most = 9, .work = work}) ==
+        status::invalid_parameter);
+  CHECK(sequence_decode(d, m, 0.5, chooser, {.text = t, .most = 12, .work = work}) ==
         status::invalid_parameter);  // no memory
-  CHECK(bild_round(t, 0, d, m, {}, work).why == status::invalid_parameter);
+  CHECK(bild_round(d, m, {}, {.text = t, .most = 0, .work = work}).why ==
+        status::invalid_parameter);
   CHECK(t.size == 1);
 }

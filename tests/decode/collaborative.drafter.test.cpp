@@ -102,9 +102,10 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         drafter.silent_after = s.silent_after;
         penalty_memory memory;
         processor_of processor(memory, s.penalty);
-        wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser, work,
-                                      with::processor{processor}, with::accept{any},
-                                      with::drafter{drafter}) != status::ok;
+        wrong += collaborative_decode(
+                     tie_all(models), policy, chooser,
+                     {.text = t, .most = 4, .work = work, .processor = processor, .accept = any},
+                     drafter) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += drafter.misuses + (drafter.seen.size() > t.size);
         asked += drafter.asked;
@@ -181,12 +182,14 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
     processor_of processor(memory);
     either chooser = random_streams(1);
     std::size_t proposals = 0;
-    REQUIRE(collaborative_decode(t, 40, std::tie(a, b), two_rows{ensemble{0.5}}, chooser, work,
-                                 with::processor{processor},
-                                 with::after_round{[&](const collaborative_result& r, const auto&) {
-                                   proposals += r.proposed;
-                                 }},
-                                 with::drafter{drafter}) == status::ok);
+    REQUIRE(collaborative_decode(std::tie(a, b), two_rows{ensemble{0.5}}, chooser,
+                                 {.text = t,
+                                  .most = 40,
+                                  .work = work,
+                                  .processor = processor,
+                                  .after_round = [&](const collaborative_result& r,
+                                                     const auto&) { proposals += r.proposed; }},
+                                 drafter) == status::ok);
     CHECK(a.calls == (proposed ? 10 : 40));
     CHECK(b.calls == (proposed ? 10 : 40));
     CHECK(proposals == (proposed ? 30 : 0));
@@ -197,13 +200,16 @@ TEST_CASE("with a drafter that has nothing, the text and the models' calls are t
     auto models = make_sources<3>();
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    collaborative_workspace<T, 3, row_type> work(vocabulary, {{3, 2, 1}, {}, {}, 4});
+    using proposed =
+        std::conditional_t<sizeof...(drafter) == 0, normal_form<one_hot_row<T>>, row_type>;
+    collaborative_workspace<T, 3, proposed> work(vocabulary, {{3, 2, 1}, {}, {}, 4});
     penalty_memory memory;
     processor_of processor(memory);
     either chooser = random_streams(5);
-    REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
-                                 work, with::processor{processor}, with::accept{any},
-                                 with::drafter{drafter}...) == status::ok);
+    REQUIRE(collaborative_decode(
+                tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
+                {.text = t, .most = 200, .work = work, .processor = processor, .accept = any},
+                drafter...) == status::ok);
     for (const auto& m : models) buffer.push_back(token_id(m.calls));
     return buffer;
   };
@@ -224,9 +230,10 @@ TEST_CASE(
       moody_drafter drafter;
       penalty_memory memory;
       processor_of processor(memory);
-      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, work,
-                                 with::processor{processor}, with::accept{any},
-                                 with::drafter{drafter}) == status::ok);
+      CHECK(collaborative_decode(
+                tie_all(models), lossless{}, chooser,
+                {.text = t, .most = 4, .work = work, .processor = processor, .accept = any},
+                drafter) == status::ok);
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
     });
     const auto models = make_sources<2>();
@@ -260,9 +267,13 @@ TEST_CASE(
         status s = status::ok;
         const watcher accept = [&](const emission&) { return ++kept > 0; };
         try {
-          s = collaborative_decode(t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}},
-                                   chooser, work, with::processor{processor}, with::accept{accept},
-                                   with::drafter{drafter});
+          s = collaborative_decode(tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
+                                   {.text = t,
+                                    .most = 40 - t.size,
+                                    .work = work,
+                                    .processor = processor,
+                                    .accept = accept},
+                                   drafter);
         } catch (const std::runtime_error&) {
           CHECK(what == throws);
           s = status::stopped;
@@ -299,12 +310,14 @@ TEST_CASE(
   either chooser = random_streams(1);
   const auto run = [&](moody_drafter& who, std::size_t proposed) {
     work.options.proposed = proposed;
-    return collaborative_decode(t, 9, std::tie(a, b), two_rows{ensemble{0.5}}, chooser, work,
-                                with::processor{processor},
-                                with::after_round{[](const collaborative_result& r, const auto&) {
-                                  CHECK(r.proposed <= 2);
-                                }},
-                                with::drafter{who});
+    return collaborative_decode(
+        std::tie(a, b), two_rows{ensemble{0.5}}, chooser,
+        {.text = t,
+         .most = 9,
+         .work = work,
+         .processor = processor,
+         .after_round = [](const collaborative_result& r, const auto&) { CHECK(r.proposed <= 2); }},
+        who);
   };
   CHECK(run(other, 2) == status::vocabulary_mismatch);
   CHECK(t.size == 1);

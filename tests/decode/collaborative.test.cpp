@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/decode/collaborative.hpp>
-#include <specagg/decode/detail/collaborative_workspace.hpp>
+#include <specagg/decode/collaborative_workspace.hpp>
 
 #include <cstdio>
 #include <functional>
@@ -156,8 +156,10 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, work,
-                                      with::processor{processor}) != status::ok;
+        wrong +=
+            collaborative_decode(
+                tie_all(models), policy, chooser,
+                {.text = t, .most = s.length, .work = work, .processor = processor}) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -249,8 +251,9 @@ TEST_CASE(
           collaborative_workspace<T, 2> work(vocabulary, {{2, 2}, s});
           penalty_memory memory;
           witness processor{memory.with({}), {}};
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, work,
-                                       with::processor{processor}) == status::ok);
+          REQUIRE(collaborative_decode(
+                      tie_all(models), policy, chooser,
+                      {.text = t, .most = 4, .work = work, .processor = processor}) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -347,8 +350,9 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
     collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
     penalty_memory memory;
     witness processor{memory.with({}), {}};
-    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, work,
-                                 with::processor{processor}) == status::ok);
+    REQUIRE(collaborative_decode(tie_all(models), masked, chooser,
+                                 {.text = t, .most = 4, .work = work, .processor = processor}) ==
+            status::ok);
     return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
   });
   const auto models = make_sources<2>();
@@ -379,8 +383,9 @@ void check_raw_logits(const Policy& policy, const std::array<std::size_t, N>& ga
         collaborative_workspace<T, N> work(vocabulary, {gamma, s});
         penalty_memory memory;
         witness processor{memory.with({}), {}};
-        REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, work,
-                                     with::processor{processor}) == status::ok);
+        REQUIRE(collaborative_decode(
+                    tie_all(models), raw_logits{policy}, chooser,
+                    {.text = t, .most = 4, .work = work, .processor = processor}) == status::ok);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       },
       &reused);
@@ -459,8 +464,9 @@ fit joint_fit(
     chooser.spoil = spoil;
     penalty_memory memory;
     witness processor{memory.with({}), {}};
-    if (collaborative_decode(t, length, tie_all(models), policy, chooser, work,
-                             with::processor{processor}) != status::ok)
+    if (collaborative_decode(tie_all(models), policy, chooser,
+                             {.text = t, .most = length, .work = work, .processor = processor}) !=
+        status::ok)
       return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }
@@ -514,8 +520,8 @@ TEST_CASE("mutant: without `start`, drafts of different chains share numbers, wh
         collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
         penalty_memory memory;
         witness processor{memory.with({}), {}};
-        (void)collaborative_decode(t, 3, tie_all(models), average_of(two{0.5, 0.5}), chooser, work,
-                                   with::processor{processor});
+        (void)collaborative_decode(tie_all(models), average_of(two{0.5, 0.5}), chooser,
+                                   {.text = t, .most = 3, .work = work, .processor = processor});
         return buffer;
       },
       &reused);
@@ -761,8 +767,9 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
     either chooser = random_streams(5, x.gamma[0] + std::uint64_t(10 * x.c));
     penalty_memory memory(most + 1, v);
     witness processor{memory.with({}), {}};
-    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), average_of(two{x.lambda, 1 - x.lambda}),
-                                 chooser, work, with::processor{processor}) == status::ok);
+    REQUIRE(collaborative_decode(std::tie(mq, mp), average_of(two{x.lambda, 1 - x.lambda}), chooser,
+                                 {.text = t, .most = most, .work = work, .processor = processor}) ==
+            status::ok);
 
     const auto check = [&](const char* model, std::size_t seen,
                            const std::array<double, 3>& calls) {
@@ -792,11 +799,14 @@ TEST_CASE("equal models: every call of either gives a token, and all drafts are 
   std::size_t rejected = 0;
   penalty_memory memory;
   witness processor{memory.with({}), {}};
-  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average_of(two{0.5, 0.5}), chooser, work,
-                               with::processor{processor},
-                               with::after_round{[&](const auto& r, const auto&) {
-                                 rejected += r.emitted - r.accepted;
-                               }}) == status::ok);
+  REQUIRE(collaborative_decode(std::tie(a, b), average_of(two{0.5, 0.5}), chooser,
+                               {.text = t,
+                                .most = 200,
+                                .work = work,
+                                .processor = processor,
+                                .after_round = [&](const auto& r, const auto&) {
+                                  rejected += r.emitted - r.accepted;
+                                }}) == status::ok);
   CHECK(rejected == 0);
   CHECK(a.calls + b.calls == 201);  // every call a draft, and one more that verifies the last
   CHECK(t.size == 201);
@@ -813,14 +823,19 @@ TEST_CASE(
     std::size_t rounds = 0, bonus = 0;
     penalty_memory memory(501);
     witness processor{memory.with({}), {}};
-    REQUIRE(collaborative_decode(t, 500, std::tie(a, b), lossless{}, chooser, work,
-                                 with::processor{processor}, with::accept{[&](const emission& e) {
-                                   bonus += e.from == origin::bonus;
-                                   return true;
-                                 }},
-                                 with::after_round{[&](const auto& r, const auto&) {
-                                   rounds += r.model == 1;
-                                 }}) == status::ok);
+    REQUIRE(collaborative_decode(
+                std::tie(a, b), lossless{}, chooser,
+                {.text = t,
+                 .most = 500,
+                 .work = work,
+                 .processor = processor,
+                 .accept =
+                     [&](const emission& e) {
+                       bonus += e.from == origin::bonus;
+                       return true;
+                     },
+                 .after_round = [&](const auto& r, const auto&) { rounds += r.model == 1; }}) ==
+            status::ok);
     CHECK(b.calls == rounds);
     CHECK(a.calls <= rounds * gamma);
     CHECK(bonus > 0);
@@ -837,7 +852,8 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       text t{buffer, 1};
       speculative_workspace<T> work(50, {.gamma = 0, .sample = {0}});
       either chooser = random_streams(seed);
-      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, work) == status::ok);
+      REQUIRE(speculative_decode(m, m, lossless{}, chooser,
+                                 {.text = t, .most = 60, .work = work}) == status::ok);
       return buffer;
     };
     const auto together = [&]<std::size_t N>(const auto& policy,
@@ -851,8 +867,9 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       either chooser = random_streams(seed);
       penalty_memory memory(61, 50);
       witness processor{memory.with({}), {}};
-      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, work,
-                                   with::processor{processor}) == status::ok);
+      REQUIRE(collaborative_decode(tie_all(models), policy, chooser,
+                                   {.text = t, .most = 60, .work = work, .processor = processor}) ==
+              status::ok);
       return buffer;
     };
     for (const auto& gamma : pairs) {
@@ -881,9 +898,12 @@ TEST_CASE(
   for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
     const std::size_t before = t.size;
     std::size_t seen = 0;
-    REQUIRE(collaborative_decode(t, 50, tie_all(models), average_of(three{0.2, 0.5, 0.3}), chooser,
-                                 work, with::processor{processor},
-                                 with::accept{[&](const emission&) { return ++seen < stop_at; }}) ==
+    REQUIRE(collaborative_decode(tie_all(models), average_of(three{0.2, 0.5, 0.3}), chooser,
+                                 {.text = t,
+                                  .most = 50,
+                                  .work = work,
+                                  .processor = processor,
+                                  .accept = [&](const emission&) { return ++seen < stop_at; }}) ==
             status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
@@ -902,8 +922,9 @@ TEST_CASE(
       either chooser = random_streams(1);
       penalty_memory memory;
       witness processor{memory.with({}), {}};
-      CHECK(collaborative_decode(t, 50, std::tie(a, b), library_policies(ensemble{0.4}), chooser,
-                                 work, with::processor{processor}) == status::context_full);
+      CHECK(collaborative_decode(std::tie(a, b), library_policies(ensemble{0.4}), chooser,
+                                 {.text = t, .most = 50, .work = work, .processor = processor}) ==
+            status::context_full);
       CHECK(t.size == size);
       CHECK(a.misuses + b.misuses == 0);
     }
@@ -919,7 +940,8 @@ TEST_CASE("bad settings of models that take turns are reported") {
     w.options = {gamma};
     penalty_memory memory(40, 30);
     witness processor{memory.with({}), {}};
-    return collaborative_decode(x, 9, models, policy, chooser, w, with::processor{processor});
+    return collaborative_decode(models, policy, chooser,
+                                {.text = x, .most = 9, .work = w, .processor = processor});
   };
   CHECK(why(t, std::tie(a, b), ensemble{0.5}, {2, 2}, work) == status::vocabulary_mismatch);
   CHECK(why(empty, std::tie(a, c), ensemble{0.5}, {2, 2}, work) == status::invalid_parameter);
@@ -937,8 +959,9 @@ TEST_CASE("rows that have no combination end decoding with undefined_target") {
   either chooser = random_streams(1);
   penalty_memory memory(40, 30);
   witness processor{memory.with({}), {}};
-  CHECK(collaborative_decode(t, 30, std::tie(a, b), product_of_two, chooser, work,
-                             with::processor{processor}) == status::undefined_target);
+  CHECK(collaborative_decode(std::tie(a, b), product_of_two, chooser,
+                             {.text = t, .most = 30, .work = work, .processor = processor}) ==
+        status::undefined_target);
   CHECK(work.cached == 0);
   CHECK(t.size >= 1);
 }
@@ -961,12 +984,16 @@ TEST_CASE(
       while (t.size < 40 && failures < 9) {
         std::size_t kept = 0;
         const std::size_t before = t.size;
-        const status s = collaborative_decode(
-            t, 40 - t.size, tie_all(models), average_of(three{0.2, 0.5, 0.3}), chooser, work,
-            with::processor{processor}, with::accept{[&](const emission&) {
-              ++kept;
-              return true;
-            }});
+        const status s =
+            collaborative_decode(tie_all(models), average_of(three{0.2, 0.5, 0.3}), chooser,
+                                 {.text = t,
+                                  .most = 40 - t.size,
+                                  .work = work,
+                                  .processor = processor,
+                                  .accept = [&](const emission&) {
+                                    ++kept;
+                                    return true;
+                                  }});
         failures += s != status::ok;
         if (s != status::ok)
           CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
@@ -993,8 +1020,9 @@ TEST_CASE("a failure in the middle leaves the law of models that take turns as i
         penalty_memory memory;
         witness processor{memory.with({}), {}};
         while (t.size < 5)
-          (void)collaborative_decode(t, 5 - t.size, tie_all(models), average_of(two{0.3, 0.7}),
-                                     chooser, work, with::processor{processor});
+          (void)collaborative_decode(
+              tie_all(models), average_of(two{0.3, 0.7}), chooser,
+              {.text = t, .most = 5 - t.size, .work = work, .processor = processor});
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       const auto models = make_sources<2>();

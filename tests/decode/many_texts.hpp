@@ -98,10 +98,8 @@ struct session {
       return last_of == 0 || e.token % last_of != 0;
     }
   };
-  using one = specagg::together_text<specagg::model_drafter<M>, M, Policy, specagg::random_streams,
-                                     specagg::with::processor<specagg::penalties&>,
-                                     specagg::with::accept<accept_type>, specagg::with::verifier<V>,
-                                     specagg::with::length<L>>;
+  using one =
+      specagg::together_text<specagg::model_drafter<M>, M, Policy, specagg::random_streams, V, L>;
   order asked;
   Policy policy;
   M draft, target;
@@ -111,6 +109,7 @@ struct session {
   specagg::speculative_workspace<float> work;
   specagg::model_drafter<M> drafter;
   specagg::penalties pushed;
+  accept_type accept;
   one shared;
   std::size_t rounds = 0;
 
@@ -124,8 +123,10 @@ struct session {
         random(o.seed),
         work(target.vocab_size(), o.how),
         drafter(draft, work.draft_logits, o.how.sample),
-        shared(t, o.most, drafter, target, policy, random, work, specagg::with::processor{pushed},
-               specagg::with::accept{accept_type{o.last_of}}, {V(verifier)}, {L(length)}) {
+        accept{o.last_of},
+        shared(drafter, target, policy, random,
+               {.text = t, .most = o.most, .work = work, .processor = pushed, .accept = accept},
+               V(verifier), L(length)) {
     memory.resize(o.prompt.size() + o.most + o.how.gamma + 1);
     of_penalties.resize(specagg::penalties::memory(target.vocab_size(), memory.size()));
     pushed = specagg::penalties(o.penalty, target.vocab_size(), o.prompt, of_penalties);
@@ -136,9 +137,9 @@ struct session {
   }
   void alone(const V& verifier, L length) {
     shared.why = specagg::speculative_decode(
-        t, asked.most, drafter, target, policy, random, work, specagg::with::processor{pushed},
-        specagg::with::accept{shared.accept}, specagg::with::verifier{verifier},
-        specagg::with::length{length});
+        drafter, target, policy, random,
+        {.text = t, .most = asked.most, .work = work, .processor = pushed, .accept = shared.accept},
+        verifier, length);
   }
 };
 

@@ -72,20 +72,22 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
   random_streams chooser(5);
   check_other_text([&](text& t, auto& m) {
     speculative_workspace<T> work(vocabulary, {.gamma = 3});
-    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
+    return speculative_decode(m[0], m[1], ensemble{0.4}, chooser,
+                              {.text = t, .most = 9, .work = work});
   });
   check_other_text([&](text& t, auto& m) {
     collaborative_workspace<T, 2> work(vocabulary, {{2, 1}});
-    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, work);
+    return collaborative_decode(std::tie(m[0], m[1]), ensemble{0.4}, chooser,
+                                {.text = t, .most = 9, .work = work});
   });
   check_other_text([&](text& t, auto& m) {
     const std::array<std::size_t, 2> shape{2, 1};
     tree_workspace<T> work(vocabulary, tree_options{shape});
-    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
+    return tree_decode(m[0], m[1], ensemble{0.4}, chooser, {.text = t, .most = 9, .work = work});
   });
   check_other_text([&](text& t, auto& m) {
     cascade_workspace<T> work(vocabulary, {});
-    return oracle_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, work);
+    return oracle_decode(m[0], m[1], ensemble{0.4}, chooser, {.text = t, .most = 9, .work = work});
   });
   check_other_text([&](text& t, auto& m) {
     const std::vector<token_id> to{0, 1, 2};
@@ -93,7 +95,8 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
     REQUIRE(make_vocabulary_map(to, vocabulary, map) == status::ok);
     mapped_drafter<telling> drafter(m[0], map, 3);
     drafting_workspace<T, normal_form<mapped_row<T>>> work(vocabulary, {.gamma = 3});
-    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, work);
+    return speculative_decode(drafter, m[1], lossless(), chooser,
+                              {.text = t, .most = 9, .work = work});
   });
 }
 TEST_CASE(
@@ -122,13 +125,16 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
     speculative_workspace<T> work(vocabulary, {.gamma = made});
     work.options.gamma = gamma;
-    return speculative_round(t, 1, m[0], m[1], ensemble(), chooser, work).why;
+    return speculative_round(m[0], m[1], ensemble(), chooser, {.text = t, .most = 1, .work = work})
+        .why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
     collaborative_workspace<T, 2> work(vocabulary, {.gamma = {2, 1}, .proposed = 1});
     work.options = {.gamma = gamma, .proposed = proposed};
-    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, work).why;
+    return collaborative_turn(std::tie(m[0], m[1]), ensemble(), chooser,
+                              {.text = t, .most = 1, .work = work})
+        .why;
   };
   CHECK(turns({3, 1}, 1) == status::invalid_parameter);
   CHECK(turns({1, 1}, 2) == status::invalid_parameter);
@@ -136,14 +142,14 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   const auto bild = [&](std::size_t longest_run, std::size_t made) {
     cascade_workspace<T> work(vocabulary, {.longest_run = made});
     work.options.longest_run = longest_run;
-    return bild_round(t, 1, m[0], m[1], {}, work).why;
+    return bild_round(m[0], m[1], {}, {.text = t, .most = 1, .work = work}).why;
   };
   CHECK(bild(8, 2) == status::invalid_parameter);
   const std::array<std::size_t, 2> shape{2, 2};
   const auto tree = [&](std::span<const std::size_t> made, bool by_model) {
     tree_workspace<T> work(vocabulary, {.shape = made}, by_model);
     work.options.shape = shape;
-    return tree_round(t, 1, m[0], m[1], ensemble(), chooser, work).why;
+    return tree_round(m[0], m[1], ensemble(), chooser, {.text = t, .most = 1, .work = work}).why;
   };
   CHECK(tree(std::span(shape).first(1), true) == status::invalid_parameter);
   CHECK(tree(shape, false) == status::invalid_parameter);  // made for a tree without a draft model

@@ -149,8 +149,9 @@ void check_turns(const char* name, const Policy& policy, const std::array<std::s
             vocabulary, {gamma, {}, end_of_text, proposed});
       },
       [&](const auto& c) {
-        return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser, c.work,
-                                    with::processor{c.processor}, with::drafter{c.drafter});
+        return collaborative_decode(
+            tie_all(c.models), policy, c.chooser,
+            {.text = c.t, .most = c.most, .work = c.work, .processor = c.processor}, c.drafter);
       });
   std::printf("%zu models that take turns, %s, proposed %zu: worst difference %.2e\n", N, name,
               proposed, worst);
@@ -211,24 +212,26 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
             4,
             [&] { return with_length<speculative_workspace<T>, L>{{vocabulary, options}, length}; },
             [&](const auto& c) {
-              return speculative_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                        c.work.work, with::processor{c.processor},
-                                        with::verifier{verifier}, with::length{c.work.length});
+              return speculative_decode(
+                  c.models[0], c.models[1], policy, c.chooser,
+                  {.text = c.t, .most = c.most, .work = c.work.work, .processor = c.processor},
+                  verifier, c.work.length);
             }));
     using row = mixed_drafter::row_type;
     if constexpr (!reads_draft<Policy>)
-      worst = std::max(worst, worst_difference<2>(
-                                  4,
-                                  [&] {
-                                    return with_length<drafting_workspace<T, row>, L>{
-                                        {vocabulary, options}, length};
-                                  },
-                                  [&](const auto& c) {
-                                    return speculative_decode(
-                                        c.t, c.most, c.drafter, c.models[1], policy, c.chooser,
-                                        c.work.work, with::processor{c.processor},
-                                        with::verifier{verifier}, with::length{c.work.length});
-                                  }));
+      worst = std::max(
+          worst,
+          worst_difference<2>(
+              4,
+              [&] {
+                return with_length<drafting_workspace<T, row>, L>{{vocabulary, options}, length};
+              },
+              [&](const auto& c) {
+                return speculative_decode(
+                    c.drafter, c.models[1], policy, c.chooser,
+                    {.text = c.t, .most = c.most, .work = c.work.work, .processor = c.processor},
+                    verifier, c.work.length);
+              }));
   }
   std::printf("speculative, %s: worst difference %.2e\n", name, worst);
   CHECK(worst < 1e-12);
@@ -287,9 +290,10 @@ void check_tree(const char* name, const Policy& policy, const V& verifier, propo
         worst_difference<2>(
             3, [&] { return with_length<tree_workspace<T>, G>{{vocabulary, options}, growth}; },
             [&](const auto& c) {
-              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                 c.work.work, with::processor{c.processor},
-                                 with::verifier{verifier}, with::growth{c.work.length});
+              return tree_decode(
+                  c.models[0], c.models[1], policy, c.chooser,
+                  {.text = c.t, .most = c.most, .work = c.work.work, .processor = c.processor},
+                  verifier, c.work.length);
             }));
   }
   std::printf("tree, %s: worst difference %.2e\n", name, worst);
@@ -329,19 +333,20 @@ TEST_CASE("cascades that fail at any call go on with the same law") {
     }
   };
   check("oracle", [](const auto& c) {
-    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, c.work,
-                         with::processor{c.processor});
+    return oracle_decode(c.models[0], c.models[1], opt{0.05}, c.chooser,
+                         {.text = c.t, .most = c.most, .work = c.work, .processor = c.processor});
   });
   check("sequential", [](const auto& c) {
-    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser, c.work,
-                             with::processor{c.processor});
+    return sequential_decode(
+        c.models[0], c.models[1], chow{0.4}, c.chooser,
+        {.text = c.t, .most = c.most, .work = c.work, .processor = c.processor});
   });
   check("sequence", [](const auto& c) {
-    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, c.work,
-                           with::processor{c.processor});
+    return sequence_decode(c.models[0], c.models[1], 0.8, c.chooser,
+                           {.text = c.t, .most = c.most, .work = c.work, .processor = c.processor});
   });
   check("BiLD", [](const auto& c) {
-    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, c.work,
-                       with::processor{c.processor});
+    return bild_decode(c.models[0], c.models[1], bild_thresholds{0.5, 1},
+                       {.text = c.t, .most = c.most, .work = c.work, .processor = c.processor});
   });
 }

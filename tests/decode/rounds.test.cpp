@@ -205,9 +205,10 @@ auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
     speculative_workspace<T> work(V, {.gamma = gamma, .sample = sample, .end_of_text = end});
-    const status s = speculative_decode(t, most, d, m, policy, chooser, work,
-                                        with::processor{processor}, with::accept{accept},
-                                        with::verifier{verifier}, with::length{listener()});
+    const status s = speculative_decode(
+        d, m, policy, chooser,
+        {.text = t, .most = most, .work = work, .processor = processor, .accept = accept}, verifier,
+        listener());
     CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
     return s;
   };
@@ -217,8 +218,9 @@ auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
     collaborative_workspace<T, 2> work(V, collaborative_options<2>{gamma, sample, end});
-    return collaborative_decode(t, most, std::tie(d, m), policy, chooser, work,
-                                with::processor{processor}, with::accept{accept});
+    return collaborative_decode(
+        std::tie(d, m), policy, chooser,
+        {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
   };
 }
 template <class Policy>
@@ -226,8 +228,9 @@ auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor a(V, 1), b(V, 5), m = wary(2);
     collaborative_workspace<T, 3> work(V, collaborative_options<3>{gamma, sample, end});
-    return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser, work,
-                                with::processor{processor}, with::accept{accept});
+    return collaborative_decode(
+        std::tie(a, b, m), policy, chooser,
+        {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
   };
 }
 template <class Policy>
@@ -338,27 +341,34 @@ TEST_CASE(
       return decode(t, most, d, m, chooser, processor, work, accept);
     };
   };
-  CHECK(worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                     auto& processor, auto& work, const auto& accept) {
-                            return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, work,
-                                                 with::processor{processor}, with::accept{accept});
-                          })) < 1e-12);
-  CHECK(worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                     auto& processor, auto& work, const auto& accept) {
-                            return sequential_decode(t, most, d, m, chow{0.5}, chooser, work,
-                                                     with::processor{processor},
-                                                     with::accept{accept});
-                          })) < 1e-12);
+  CHECK(
+      worst_joint_error(
+          3, due_law(3, two_rows(ensemble{0.3})),
+          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
+                     auto& work, const auto& accept) {
+            return oracle_decode(
+                d, m, ensemble{0.3}, chooser,
+                {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
+          })) < 1e-12);
+  CHECK(
+      worst_joint_error(
+          3, due_law(3, two_rows(chow{0.5})),
+          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
+                     auto& work, const auto& accept) {
+            return sequential_decode(
+                d, m, chow{0.5}, chooser,
+                {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
+          })) < 1e-12);
   constexpr double alpha = 0.95;
-  CHECK(worst_joint_error(3, due_of_sequences(alpha),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
-                                     auto& processor, auto& work, const auto& accept) {
-                            return sequence_decode(t, most, d, m, alpha, chooser, work,
-                                                   with::processor{processor},
-                                                   with::accept{accept});
-                          })) < 1e-12);
+  CHECK(
+      worst_joint_error(
+          3, due_of_sequences(alpha),
+          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
+                     auto& work, const auto& accept) {
+            return sequence_decode(
+                d, m, alpha, chooser,
+                {.text = t, .most = most, .work = work, .processor = processor, .accept = accept});
+          })) < 1e-12);
 }
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
   actor d(V, 1), m = wary(2);
@@ -369,7 +379,8 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
     grammar processor;
     (void)processor.push(0);
     cascade_workspace<T> work(V, {});
-    const status s = bild_decode(t, 40, d, m, {fallback, 0.5}, work, with::processor{processor});
+    const status s = bild_decode(d, m, {fallback, 0.5},
+                                 {.text = t, .most = 40, .work = work, .processor = processor});
     CHECK(s == status::ok);
     CHECK(t.size == 41);
   }
@@ -430,21 +441,24 @@ TEST_CASE(
     const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
       speculative_workspace<T> work(V, {.gamma = 4, .sample = sample});
-      return speculative_decode(t, 20, d, m, policies{lossless{}}, chooser, work,
-                                with::processor{processor}, with::accept{any},
-                                with::length{listener()});
+      return speculative_decode(
+          d, m, policies{lossless{}}, chooser,
+          {.text = t, .most = 20, .work = work, .processor = processor, .accept = any},
+          token_verifier{}, listener());
     });
     (void)rollback(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, collaborative_options<2>{{4, 2}, sample});
-      return collaborative_decode(t, 20, std::tie(d, m), policies{contrastive{0.2}}, chooser, work,
-                                  with::processor{processor}, with::accept{any});
+      return collaborative_decode(
+          std::tie(d, m), policies{contrastive{0.2}}, chooser,
+          {.text = t, .most = 20, .work = work, .processor = processor, .accept = any});
     });
     (void)rollback(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, collaborative_options<2>{{4, 1}, sample});
-      return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser, work,
-                                  with::processor{processor}, with::accept{any});
+      return collaborative_decode(
+          std::tie(d, m), lossless{}, chooser,
+          {.text = t, .most = 20, .work = work, .processor = processor, .accept = any});
     });
     finished[3] += run([&](text& t, auto& processor, auto& chooser) {
       return discarding_decode(t, 20, processor, chooser);
@@ -535,26 +549,29 @@ TEST_CASE(
   either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, work,
-                             with::processor{processor},
-                             with::verifier{coupled_verifier{coupled_noise(5)}},
-                             with::length{listener()})
+    return speculative_round(d, m, policies{lossless{}}, chooser,
+                             {.text = t, .most = 21 - t.size, .work = work, .processor = processor},
+                             coupled_verifier{coupled_noise(5)}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, {.gamma = 4});
-    return speculative_round(t, 21 - t.size, d, m, policies{ensemble{0.3}}, chooser, work,
-                             with::processor{processor}, with::length{listener()})
+    return speculative_round(d, m, policies{ensemble{0.3}}, chooser,
+                             {.text = t, .most = 21 - t.size, .work = work, .processor = processor},
+                             token_verifier{}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     cascade_workspace<T> work(V, {});
-    return bild_round(t, 21 - t.size, d, m, {0, 0.5}, work, with::processor{processor}).why;
+    return bild_round(d, m, {0, 0.5},
+                      {.text = t, .most = 21 - t.size, .work = work, .processor = processor})
+        .why;
   });
   survives(false, [&](text& t, auto& processor, auto& d, auto& m) {
     cascade_workspace<T> work(V, {});
-    return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, work, with::processor{processor},
-                           with::accept{any});
+    return sequence_decode(
+        d, m, 0.5, chooser,
+        {.text = t, .most = 21 - t.size, .work = work, .processor = processor, .accept = any});
   });
   // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text
   // ends. So only text, processor and models are compared, not the tokens.
@@ -568,8 +585,9 @@ TEST_CASE(
     collaborative_workspace<T, 2> work(V, collaborative_options<2>{{3, 2}});
     while (t.size < 21) {
       try {
-        const auto r = collaborative_turn(t, 21 - t.size, std::tie(d, m), policies{ensemble{0.3}},
-                                          chooser, work, with::processor{processor});
+        const auto r = collaborative_turn(
+            std::tie(d, m), policies{ensemble{0.3}}, chooser,
+            {.text = t, .most = 21 - t.size, .work = work, .processor = processor});
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(work.cached == 0);
@@ -592,8 +610,10 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
     either chooser = streams(3);
     for (int throws = 0; t.size < 21;) {
       try {
-        const auto r = speculative_round(t, 21 - t.size, d, m, policies{lossless{}}, chooser, work,
-                                         with::processor{processor}, with::length{listener()});
+        const auto r = speculative_round(
+            d, m, policies{lossless{}}, chooser,
+            {.text = t, .most = 21 - t.size, .work = work, .processor = processor},
+            token_verifier{}, listener());
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -617,8 +637,9 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
       return seen++ == kept ? throw std::runtime_error("caller") : true;
     };
     try {
-      (void)collaborative_decode(t, 20, std::tie(d, m), policies{ensemble{0.3}}, chooser, work,
-                                 with::processor{processor}, with::accept{accept});
+      (void)collaborative_decode(
+          std::tie(d, m), policies{ensemble{0.3}}, chooser,
+          {.text = t, .most = 20, .work = work, .processor = processor, .accept = accept});
     } catch (const std::runtime_error&) {
     }
     CHECK(seen == kept + 1);
@@ -637,9 +658,10 @@ TEST_CASE(
     (void)processor.push(0);
     speculative_workspace<T> work(V, {.gamma = 4});
     either chooser = streams(9);
-    const status s = speculative_decode(t, 30, d, m, policies{lossless{}}, chooser, work,
-                                        with::processor{processor}, with::accept{any},
-                                        with::verifier{block_verifier()}, with::length{listener()});
+    const status s = speculative_decode(
+        d, m, policies{lossless{}}, chooser,
+        {.text = t, .most = 30, .work = work, .processor = processor, .accept = any},
+        block_verifier(), listener());
     buffer.resize(t.size);
     return s;
   };
@@ -663,9 +685,10 @@ TEST_CASE(
   either chooser = streams(9);
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;
-  CHECK(collaborative_decode(t, 30, std::tie(f, g), policies{ensemble{0.3}}, chooser, work,
-                             with::processor{processor},
-                             with::accept{any}) == status::rollback_refused);
+  CHECK(collaborative_decode(
+            std::tie(f, g), policies{ensemble{0.3}}, chooser,
+            {.text = t, .most = 30, .work = work, .processor = processor, .accept = any}) ==
+        status::rollback_refused);
 }
 TEST_CASE(
     "what decides how long drafts get sees how sure the model is, at temperature 0 and after "
@@ -683,9 +706,10 @@ TEST_CASE(
     length.heard = &heard;
     // the first row: no penalty has acted
     const watcher one = [](const emission&) { return false; };
-    CHECK(speculative_decode(t, 10, d, m, policies{lossless{}}, chooser, work,
-                             with::processor{processor}, with::accept{one},
-                             with::length{length}) == status::ok);
+    CHECK(speculative_decode(
+              d, m, policies{lossless{}}, chooser,
+              {.text = t, .most = 10, .work = work, .processor = processor, .accept = one},
+              token_verifier{}, length) == status::ok);
     heard.resize(1);
   };
   listen({1}, warm);

@@ -86,9 +86,9 @@ double worst_error(const Policy& policy, const any_of_lengths& made, std::size_t
     history so_far;
     while (t.size < 1 + length) {
       const std::size_t start = t.size;
-      const auto r =
-          speculative_round(t, 1 + length - start, drafter, target, policy, chooser, work,
-                            with::verifier{enumerated_coupled()}, with::length{remembered});
+      const auto r = speculative_round(drafter, target, policy, chooser,
+                                       {.text = t, .most = 1 + length - start, .work = work},
+                                       enumerated_coupled(), remembered);
       REQUIRE(r.why == status::ok);
       longest = std::max(longest, r.drafted);
       for (std::size_t i = 0; i < r.emitted; ++i) {

@@ -54,8 +54,9 @@ double worst_error(const any_verifier& verifier, std::size_t gamma, std::size_t&
     text t{buffer, 1};
     with_drafter([&]<class D>(D& drafter) {
       drafting_workspace<double, typename D::row_type> work(vocabulary, {.gamma = gamma});
-      REQUIRE(speculative_decode(t, length, drafter, m, lossless{}, chooser, work,
-                                 with::processor{mask}, with::verifier{verifier}) == status::ok);
+      REQUIRE(speculative_decode(drafter, m, lossless{}, chooser,
+                                 {.text = t, .most = length, .work = work, .processor = mask},
+                                 verifier) == status::ok);
     });
     return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
   });

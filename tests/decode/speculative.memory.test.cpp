@@ -51,8 +51,8 @@ TEST_CASE("a workspace of speculative decoding keeps nothing between texts, and 
   for_each_verifier_compiled_once(7, 0, [&](const auto& verifier) {
     check_turns([&] { return speculative_workspace<float>(V, options); },
                 [&](text& t, auto& draft, auto& target, auto& chooser, auto& work) {
-                  return speculative_decode(t, most, draft, target, token_v3{0.3}, chooser, work,
-                                            with::verifier{verifier});
+                  return speculative_decode(draft, target, token_v3{0.3}, chooser,
+                                            {.text = t, .most = most, .work = work}, verifier);
                 });
   });
 }
@@ -62,6 +62,7 @@ TEST_CASE("a workspace of tree decoding keeps nothing between texts, and may be 
   const tree_options options{.shape = shape, .propose = proposal::sampled};
   check_turns([&] { return tree_workspace<float>(V, options); },
               [&](text& t, auto& draft, auto& target, auto& chooser, auto& work) {
-                return tree_decode(t, most, draft, target, lossless{}, chooser, work);
+                return tree_decode(draft, target, lossless{}, chooser,
+                                   {.text = t, .most = most, .work = work});
               });
 }

@@ -49,17 +49,21 @@ spent decode_prompts(std::size_t gamma, double temperature, some_length& length)
         tokens.size(), {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()});
     random_streams chooser(1, request);
     metered<cpu::llama> drafting(draft_model);
-    const status s = speculative_decode(
-        t, std::min<std::size_t>(500, buffer.size() - t.size), drafting, target_model, lossless{},
-        chooser, work, with::accept{[&](const emission&) {
-          ++all.tokens;
-          return true;
-        }},
-        with::after_round{[&](const speculative_result& r, const auto&) {
-          ++all.rounds;
-          all.scored += double(r.drafted);
-        }},
-        with::length{length});
+    const status s = speculative_decode(drafting, target_model, lossless{}, chooser,
+                                        {.text = t,
+                                         .most = std::min<std::size_t>(500, buffer.size() - t.size),
+                                         .work = work,
+                                         .accept =
+                                             [&](const emission&) {
+                                               ++all.tokens;
+                                               return true;
+                                             },
+                                         .after_round =
+                                             [&](const speculative_result& r, const auto&) {
+                                               ++all.rounds;
+                                               all.scored += double(r.drafted);
+                                             }},
+                                        token_verifier{}, length);
     REQUIRE(s == status::ok);
     all.draft_steps += double(drafting.calls);
   }

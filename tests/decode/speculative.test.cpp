@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/decode/detail/drafting_workspace.hpp>
+#include <specagg/decode/length.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/workspace.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -70,9 +71,10 @@ auto law_of_texts(const Policy& policy, const setting& s, const any_verifier& ve
         const bool fails = std::min(s.draft_fails_at, s.target_fails_at) < 1000;
         status why = status::ok;
         do {
-          why = speculative_decode(t, s.length + 1 - t.size, d, m, policy, chooser, work,
-                                   with::processor{processor}, with::verifier{verifier},
-                                   with::length{length});
+          why = speculative_decode(
+              d, m, policy, chooser,
+              {.text = t, .most = s.length + 1 - t.size, .work = work, .processor = processor},
+              verifier, length);
         } while (why == status::model_failed && fails && t.size < s.length + 1);
         REQUIRE(why == status::ok);
         // Both caches hold a prefix of the text, and no more than it.
@@ -148,9 +150,13 @@ struct parts {
 template <class Policy, class V = any_verifier>
 status decoded(text& t, std::size_t most, toy_model& d, toy_model& m, const Policy& policy,
                random_streams& chooser, workspace& work, parts<V> given = {}) {
-  return speculative_decode(t, most, d, m, policy, chooser, work, with::accept{given.accept},
-                            with::after_round{given.after_round}, with::verifier{given.verifier},
-                            with::length{given.length});
+  return speculative_decode(d, m, policy, chooser,
+                            {.text = t,
+                             .most = most,
+                             .work = work,
+                             .accept = given.accept,
+                             .after_round = given.after_round},
+                            given.verifier, given.length);
 }
 
 }  // namespace
@@ -360,13 +366,13 @@ TEST_CASE("models of different vocabularies, an empty text and no room are repor
   text t{buffer, 1}, empty{buffer, 0};
   workspace work(31, {});
   random_streams chooser(1);
-  CHECK(speculative_round(t, 5, d, m, ensemble{0.4}, chooser, work).why ==
+  CHECK(speculative_round(d, m, ensemble{0.4}, chooser, {.text = t, .most = 5, .work = work}).why ==
         status::vocabulary_mismatch);
-  CHECK(speculative_round(empty, 5, m, m, ensemble{0.4}, chooser, work).why ==
+  CHECK(speculative_round(m, m, ensemble{0.4}, chooser, {.text = empty, .most = 5, .work = work})
+            .why == status::invalid_parameter);
+  CHECK(speculative_round(m, m, ensemble{0.4}, chooser, {.text = t, .most = 0, .work = work}).why ==
         status::invalid_parameter);
-  CHECK(speculative_round(t, 0, m, m, ensemble{0.4}, chooser, work).why ==
-        status::invalid_parameter);
-  CHECK(speculative_round(t, 5, m, m, ensemble{2.0}, chooser, work).why ==
+  CHECK(speculative_round(m, m, ensemble{2.0}, chooser, {.text = t, .most = 5, .work = work}).why ==
         status::invalid_parameter);
   CHECK(t.size == 1);
 }
@@ -385,7 +391,8 @@ TEST_CASE(
       std::size_t rounds = 0;
       while (t.size < 60 && ++rounds < 200) {
         const std::size_t before = t.size;
-        const auto r = speculative_round(t, 5, d, m, ensemble{0.4}, chooser, work);
+        const auto r =
+            speculative_round(d, m, ensemble{0.4}, chooser, {.text = t, .most = 5, .work = work});
         CHECK(t.size == before + r.emitted);
         CHECK((r.emitted > 0 || r.why != status::ok));
         if (r.why != status::ok)

@@ -98,8 +98,8 @@ struct any_load {
 // A text after token 0.
 template <class V, class Policy>
 struct one_text {
-  using shared_text = together_text<started_drafter, toy_source<T>, Policy, part_of,
-                                    with::verifier<V>, with::length<plan::draft_forecast>>;
+  using shared_text =
+      together_text<started_drafter, toy_source<T>, Policy, part_of, V, plan::draft_forecast>;
   part_of chooser;
   Policy policy;
   toy_source<T> target{two, 20 + chooser.part};
@@ -112,8 +112,8 @@ struct one_text {
            const Policy& p)
       : chooser{&all, number},
         policy(p),
-        shared(written, most, drafter, target, policy, chooser, work, {V(verifier)},
-               {plan::draft_forecast()}) {}
+        shared(drafter, target, policy, chooser, {.text = written, .most = most, .work = work},
+               V(verifier), plan::draft_forecast()) {}
   one_text(const one_text&) = delete;
 };
 

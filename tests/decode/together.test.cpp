@@ -185,8 +185,9 @@ TEST_CASE("a text that fails ends alone. An exception leaves all as they were be
   // rows of NaN; a model that another text has, too
   S j(asked, {}, {}, make), k(asked, {}, {}, make), l(asked, {}, {}, make);
   j.target.nan = true;
-  S::one again(l.t, 30, l.drafter, k.target, l.policy, l.random, l.work, with::processor{l.pushed},
-               {S::accept_type{}}, {token_verifier()}, {some_length()});
+  S::one again(l.drafter, k.target, l.policy, l.random,
+               {.text = l.t, .most = 30, .work = l.work, .processor = l.pushed}, token_verifier(),
+               some_length());
   now = {&j.shared, &k.shared, &again};
   CHECK(together_round(now, work, pool) == 1);
   CHECK((j.shared.why == status::invalid_row && j.t.size == 3));
@@ -307,7 +308,7 @@ TEST_CASE("drafters that watch the target see as much of it in shared rounds as 
         : random(i),
           policy(i % 3 ? policies_once(ensemble{0.4}) : token_v3{0.3}),
           work(40, {.gamma = i % 5}),
-          shared(t, 40, drafter, target, policy, random, work) {}
+          shared(drafter, target, policy, random, {.text = t, .most = 40, .work = work}) {}
   };
   std::vector<std::unique_ptr<one>> all;
   std::vector<decltype(one::shared)*> now;
@@ -320,8 +321,8 @@ TEST_CASE("drafters that watch the target see as much of it in shared rounds as 
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     one alone(i);
-    REQUIRE(speculative_decode(alone.t, 40, alone.drafter, alone.target, alone.policy, alone.random,
-                               alone.work) == status::ok);
+    REQUIRE(speculative_decode(alone.drafter, alone.target, alone.policy, alone.random,
+                               {.text = alone.t, .most = 40, .work = alone.work}) == status::ok);
     CHECK((all[i]->t.size == 43 && all[i]->memory == alone.memory));
   }
 }
@@ -334,8 +335,8 @@ TEST_CASE("where accept of one text throws, the others keep their limits and the
       return true;
     }
   };
-  using one_type = together_text<model_drafter<toy_source<float>>, toy_source<float>, lossless,
-                                 random_streams, with::accept<throws_once>>;
+  using one_type =
+      together_text<model_drafter<toy_source<float>>, toy_source<float>, lossless, random_streams>;
   struct one {
     toy_source<float> draft{8, 3, 2, 6, 100}, target{8, 3, 2, 6, 100};  // accepts everything
     speculative_workspace<float> work{8, {.gamma = 3}};
@@ -344,9 +345,12 @@ TEST_CASE("where accept of one text throws, the others keep their limits and the
     text t{memory, 2};
     random_streams random{5};
     lossless policy;
+    throws_once accept;
     one_type shared;
     explicit one(bool* armed)
-        : shared(t, 10, drafter, target, policy, random, work, {throws_once{armed}}) {}
+        : accept{armed},
+          shared(drafter, target, policy, random,
+                 {.text = t, .most = 10, .work = work, .accept = accept}) {}
   };
   bool armed = true;
   one a(&armed), b(nullptr);
@@ -369,7 +373,7 @@ TEST_CASE("drafters without a model share rounds, too") {
     drafting_workspace<float, normal_form<one_hot_row<float>>> work{6, {.gamma = 3}};
     lossless policy;
     together_text<lookup_drafter<>, toy_source<float>, lossless, random_streams> shared{
-        t, 50, drafter, target, policy, random, work};
+        drafter, target, policy, random, {.text = t, .most = 50, .work = work}};
     explicit one(std::uint64_t seed) : random(seed) {}
   };
   one a(1), b(2), alone(2);
@@ -378,7 +382,7 @@ TEST_CASE("drafters without a model share rounds, too") {
   std::size_t accepted = 0;
   while (together_round(both, work) > 0) accepted += b.shared.result.accepted;
   CHECK(accepted > 0);
-  REQUIRE(speculative_decode(alone.t, 50, alone.drafter, alone.target, alone.policy, alone.random,
-                             alone.work) == status::ok);
+  REQUIRE(speculative_decode(alone.drafter, alone.target, alone.policy, alone.random,
+                             {.text = alone.t, .most = 50, .work = alone.work}) == status::ok);
   CHECK((b.t.size == 53 && b.memory == alone.memory && a.memory != b.memory));
 }

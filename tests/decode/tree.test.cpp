@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/detail/tree_reader.hpp>
 #include <specagg/decode/tree.hpp>
-#include <specagg/decode/detail/tree_workspace.hpp>
+#include <specagg/decode/tree_workspace.hpp>
 
 #include <cstdio>
 #include <set>
@@ -62,8 +63,8 @@ tree_result round_of(text& t, std::size_t most, D& draft, M& target, const Polic
   witness processor{memory.with({}), {}};
   either chooser = random_streams(seed);
   const any_tree_verifier verifier = traversal();
-  return tree_round(t, most, draft, target, policy, chooser, work, with::processor{processor},
-                    with::verifier{verifier});
+  return tree_round(draft, target, policy, chooser,
+                    {.text = t, .most = most, .work = work, .processor = processor}, verifier);
 }
 using round_watcher = std::function<void(const tree_result&, tree_workspace<double>&)>;
 template <class D, class M, class Policy, class Growth = fixed_growth>
@@ -76,9 +77,10 @@ status decoded(
   witness processor{memory.with({}), {}};
   either chooser = random_streams(seed);
   const any_tree_verifier verifier = traversal();
-  return tree_decode(t, most, draft, target, policy, chooser, work, with::processor{processor},
-                     with::after_round{after_round}, with::verifier{verifier},
-                     with::growth{growth});
+  return tree_decode(
+      draft, target, policy, chooser,
+      {.text = t, .most = most, .work = work, .processor = processor, .after_round = after_round},
+      verifier, growth);
 }
 
 struct settings {
@@ -105,9 +107,9 @@ auto law_of_texts(const Policy& policy, const settings& s, const any_tree_verifi
         (void)processor.push(0);
         tree_workspace<double> work(vocabulary,
                                     tree_options{s.shape, s.propose, s.sample, s.end_of_text});
-        const status ended =
-            tree_decode(t, s.length, draft_model, target_model, policy, chooser, work,
-                        with::processor{processor}, with::verifier{verifier});
+        const status ended = tree_decode(
+            draft_model, target_model, policy, chooser,
+            {.text = t, .most = s.length, .work = work, .processor = processor}, verifier);
         if (ended != status::ok) FAIL(name(ended));
         if (processor.pushed !=
             std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
@@ -184,12 +186,15 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
           (void)processor.push(0);
           tree_workspace<double> work(vocabulary, tree_options{.shape = shape, .end_of_text = end},
                                       false);
-          const status ended = tree_decode(
-              t, length, lookup, target_model, lossless{}, chooser, work,
-              with::processor{processor}, with::after_round{[&](const tree_result& r, const auto&) {
-                branching += r.drafted > 2;
-              }},
-              with::verifier{verifier});
+          const status ended =
+              tree_decode(lookup, target_model, lossless{}, chooser,
+                          {.text = t,
+                           .most = length,
+                           .work = work,
+                           .processor = processor,
+                           .after_round = [&](const tree_result& r,
+                                              const auto&) { branching += r.drafted > 2; }},
+                          verifier);
           if (ended != status::ok) FAIL(name(ended));
           if (processor.pushed !=
               std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
@@ -236,10 +241,13 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
           const auto watch = [&](const tree_result& r, const auto& w) {
             trees.insert({w.parents.begin(), w.parents.begin() + std::ptrdiff_t(r.drafted)});
           };
-          const status ended =
-              tree_decode(t, length, draft_model, target_model, policy, chooser, work,
-                          with::processor{processor}, with::after_round{watch},
-                          with::verifier{verifier}, with::growth{growth});
+          const status ended = tree_decode(draft_model, target_model, policy, chooser,
+                                           {.text = t,
+                                            .most = length,
+                                            .work = work,
+                                            .processor = processor,
+                                            .after_round = watch},
+                                           verifier, growth);
           if (ended != status::ok) FAIL(name(ended));
           return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
         },
@@ -340,8 +348,9 @@ TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
   random_streams chooser(1);
   const std::vector<std::size_t> shape{2};
   tree_workspace<double> work(vocabulary, tree_options{shape}, false);
-  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, work).why ==
-        status::invalid_parameter);
+  CHECK(
+      tree_round(lookup, target_model, token_v3{0.3}, chooser, {.text = t, .most = 5, .work = work})
+          .why == status::invalid_parameter);
   CHECK(t.size == 1);
 }
 

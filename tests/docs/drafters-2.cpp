@@ -10,6 +10,7 @@ int main() {
   const decode_options options{.gamma = 4};
   drafting_workspace<float, normal_form<sparse_row<float>>> work(3, options);
   random_streams random(1);
-  const status why = speculative_decode(t, 20, drafter, target, lossless{}, random, work);
+  const status why = speculative_decode(drafter, target, lossless{}, random,
+                                        {.text = t, .most = 20, .work = work});
   return why == status::ok && t.size == 22 ? 0 : 1;
 }

@@ -28,8 +28,8 @@ int main() {
   toy_source<float> p_l(V, 1), p_r(V, 2);
   sites::dragon_workspace<float> work(V);
   sites::shared_drafts drafts{noise};
-  const status s =
-      sites::dragon_decode(t, size, p_l, p_r, sites::weigh_sites(0.5, 0), drafts, work);
+  const status s = sites::dragon_decode(p_l, p_r, sites::weigh_sites(0.5, 0), drafts,
+                                        {.text = t, .most = size, .work = work});
   std::printf("%zu and %zu tokens, %s; misuses %zu\n", l.protocol.text().size(),
               r.protocol.text().size(), l.protocol.problem().c_str(),
               l.model.misuses + r.model.misuses);

@@ -251,9 +251,13 @@ double worst_error(std::size_t gamma, std::size_t length, const any_verifier& ve
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
         const status why = speculative_decode(
-            t, length, drafter, m, lossless{}, chooser, work, with::processor{processor},
-            with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},
-            with::verifier{verifier});
+            drafter, m, lossless{}, chooser,
+            {.text = t,
+             .most = length,
+             .work = work,
+             .processor = processor,
+             .after_round = [&](const auto& r, const auto&) { drafted += r.drafted; }},
+            verifier);
         REQUIRE(why == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(processor.pushed == tokens(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)));
@@ -297,7 +301,8 @@ TEST_CASE(
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
       drafting_workspace<double, normal_form<sparse_row<double>>> work(vocabulary, {.gamma = 2});
-      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, work) == status::ok);
+      REQUIRE(speculative_decode(drafter, m, ensemble{weight}, chooser,
+                                 {.text = t, .most = 3, .work = work}) == status::ok);
       return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
     std::map<token_id, double> first;
@@ -320,7 +325,8 @@ TEST_CASE(
   text t{buffer, 5};
   drafting_workspace<double, normal_form<sparse_row<double>>> work(20, {});
   either chooser = random_streams(1);
-  CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, work) == status::no_draft);
+  CHECK(speculative_decode(drafter, m, ensemble{0.5}, chooser,
+                           {.text = t, .most = 250, .work = work}) == status::no_draft);
   CHECK((t.size > 5 && t.size < 255));
 }
 TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target's joint law") {
@@ -344,12 +350,16 @@ TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target
         buffer[2] = 0;
         text t{buffer, 3};
         drafting_workspace<double, all_three::row_type> work(vocabulary, {.gamma = 3});
-        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
-                                   with::after_round{[&](const auto& r, const auto& w) {
-                                     for (std::size_t j = 0; j < r.drafted; ++j)
-                                       ++by[w.drafters[j]];
-                                   }},
-                                   with::verifier{block_verifier{}}) == status::ok);
+        REQUIRE(speculative_decode(drafter, m, lossless{}, chooser,
+                                   {.text = t,
+                                    .most = 4,
+                                    .work = work,
+                                    .after_round =
+                                        [&](const auto& r, const auto& w) {
+                                          for (std::size_t j = 0; j < r.drafted; ++j)
+                                            ++by[w.drafters[j]];
+                                        }},
+                                   block_verifier{}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -391,8 +401,9 @@ TEST_CASE(
         drafted += r.drafted;
         accepted += r.accepted;
       };
-      const status s = speculative_decode(t, 60, drafter, m, lossless{}, chooser, work,
-                                          with::after_round{after_round});
+      const status s =
+          speculative_decode(drafter, m, lossless{}, chooser,
+                             {.text = t, .most = 60, .work = work, .after_round = after_round});
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
@@ -435,9 +446,12 @@ TEST_CASE("a coupled text is the same with counts, with any gamma, and without d
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(
-                t, 250, drafter, m, lossless{}, chooser, work,
-                with::after_round{[&](const auto& r, const auto&) { accepted += r.accepted; }},
-                with::verifier{coupled_verifier{coupled_noise(3)}}) == status::ok);
+                drafter, m, lossless{}, chooser,
+                {.text = t,
+                 .most = 250,
+                 .work = work,
+                 .after_round = [&](const auto& r, const auto&) { accepted += r.accepted; }},
+                coupled_verifier{coupled_noise(3)}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);

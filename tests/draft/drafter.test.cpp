@@ -39,8 +39,8 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length,
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = gamma});
-        const status why = speculative_decode(t, length, drafter, m, policy, chooser, work,
-                                              with::verifier{verifier});
+        const status why = speculative_decode(drafter, m, policy, chooser,
+                                              {.text = t, .most = length, .work = work}, verifier);
         REQUIRE(why == status::ok);
         CHECK(drafter.known <= t.size);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -139,8 +139,8 @@ TEST_CASE(
       drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
       either chooser = random_streams(rows);
       const any_verifier verifier;
-      const auto r =
-          speculative_round(t, 10, drafter, m, lossless{}, chooser, work, with::verifier{verifier});
+      const auto r = speculative_round(drafter, m, lossless{}, chooser,
+                                       {.text = t, .most = 10, .work = work}, verifier);
       CHECK(r.draft_why == (rows == 3 ? status::ok : why));
       if (why == status::stopped && rows < 3) {
         CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
@@ -151,8 +151,8 @@ TEST_CASE(
       status end = status::ok;
       for (int round = 0; round < 5 && end == status::ok; ++round) {
         drafter.asked = 0;
-        const auto s = speculative_round(t, 10, drafter, m, policies(ensemble{0.3}), chooser, work,
-                                         with::verifier{verifier});
+        const auto s = speculative_round(drafter, m, policies(ensemble{0.3}), chooser,
+                                         {.text = t, .most = 10, .work = work}, verifier);
         end = s.why;
         emitted += s.emitted;
         CHECK(drafter.asked <= s.drafted + 1);  // never twice for a row
@@ -170,8 +170,8 @@ TEST_CASE("a law that reads the draft's row never reads one of an earlier round"
   either chooser = random_streams(1);
   const any_verifier verifier;
   const auto round = [&] {
-    return speculative_round(t, 10, drafter, m, policies(ensemble{0.3}), chooser, work,
-                             with::verifier{verifier});
+    return speculative_round(drafter, m, policies(ensemble{0.3}), chooser,
+                             {.text = t, .most = 10, .work = work}, verifier);
   };
   REQUIRE(round().why == status::ok);
   drafter.rows = 0;
@@ -186,6 +186,7 @@ TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, {});
   either chooser = random_streams(1);
   const any_verifier verifier;
-  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, work, with::verifier{verifier})
+  CHECK(speculative_round(drafter, m, lossless{}, chooser, {.text = t, .most = 10, .work = work},
+                          verifier)
             .why == status::vocabulary_mismatch);
 }

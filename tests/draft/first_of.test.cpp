@@ -52,12 +52,16 @@ TEST_CASE(
         text t{buffer, 1};
         drafting_workspace<double, lookup_then_model::row_type> work(vocabulary, {.gamma = 3});
         lengths length = moody();
-        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
-                                   with::after_round{[&](const auto& r, const auto& w) {
-                                     for (std::size_t j = 0; j < r.drafted; ++j)
-                                       (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
-                                   }},
-                                   with::verifier{block}, with::length{length}) == status::ok);
+        REQUIRE(speculative_decode(drafter, m, lossless{}, chooser,
+                                   {.text = t,
+                                    .most = 4,
+                                    .work = work,
+                                    .after_round =
+                                        [&](const auto& r, const auto& w) {
+                                          for (std::size_t j = 0; j < r.drafted; ++j)
+                                            (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
+                                        }},
+                                   block, length) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -84,14 +88,18 @@ TEST_CASE(
   either chooser = random_streams(1);
   lengths length = fixed_draft_length();
   std::size_t drafted = 0, accepted = 0, of_model = 0;
-  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, work,
-                             with::after_round{[&](const auto& r, const auto& w) {
-                               drafted += r.drafted;
-                               accepted += r.accepted;
-                               for (std::size_t j = 0; j < r.drafted; ++j)
-                                 of_model += w.drafters[j] == 1;
-                             }},
-                             with::verifier{block}, with::length{length}) == status::ok);
+  REQUIRE(speculative_decode(drafter, m, lossless{}, chooser,
+                             {.text = t,
+                              .most = 200,
+                              .work = work,
+                              .after_round =
+                                  [&](const auto& r, const auto& w) {
+                                    drafted += r.drafted;
+                                    accepted += r.accepted;
+                                    for (std::size_t j = 0; j < r.drafted; ++j)
+                                      of_model += w.drafters[j] == 1;
+                                  }},
+                             block, length) == status::ok);
   CHECK(accepted == drafted);  // the draft is the target
   CHECK(of_model > 0);
   CHECK(d.calls == of_model);
@@ -111,8 +119,9 @@ TEST_CASE("a row that was not worth a token will do for the bonus where a later 
   either chooser = random_streams(1);
   // A row of the model costs more than it is worth.
   plan::draft_length_controller length({1, 0.3, 0.2, 0, {0.0}}, 2);
-  CHECK(speculative_decode(t, 100, drafter, m, ensemble{0.4}, chooser, work,
-                           with::length{length}) == status::ok);
+  CHECK(speculative_decode(drafter, m, ensemble{0.4}, chooser,
+                           {.text = t, .most = 100, .work = work}, token_verifier{},
+                           length) == status::ok);
   CHECK(t.size == 102);
 }
 TEST_CASE(
@@ -129,12 +138,12 @@ TEST_CASE(
   drafting_workspace<double, lookup_then_model::row_type> work(20, {});
   either chooser = random_streams(1);
   lengths length = fixed_draft_length();
-  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, work,
-                                   with::verifier{block}, with::length{length});
+  const auto r = speculative_round(drafter, m, lossless{}, chooser,
+                                   {.text = t, .most = 5, .work = work}, block, length);
   CHECK((r.why == status::ok && r.drafted == 0 && r.draft_why == status::context_full));
-  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, work).why ==
-        status::context_full);
-  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, work, with::verifier{block},
-                          with::length{length})
+  CHECK(speculative_round(drafter, m, ensemble{0.3}, chooser, {.text = t, .most = 5, .work = work})
+            .why == status::context_full);
+  CHECK(speculative_round(mismatched, m, lossless{}, chooser, {.text = t, .most = 5, .work = work},
+                          block, length)
             .why == status::vocabulary_mismatch);
 }

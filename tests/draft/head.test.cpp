@@ -277,8 +277,8 @@ auto sparse(std::size_t gamma, const Policy& policy, const any_verifier& verifie
   return [=](any_source& head, any_source& target, text& t, either& chooser, const auto& watch) {
     mapped_drafter drafter(head, d2t, gamma);
     drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = gamma});
-    return speculative_decode(t, 3, drafter, target, policy, chooser, work,
-                              with::after_round{watch}, with::verifier{verifier});
+    return speculative_decode(drafter, target, policy, chooser,
+                              {.text = t, .most = 3, .work = work, .after_round = watch}, verifier);
   };
 }
 template <class Policy>
@@ -286,8 +286,8 @@ auto dense(std::size_t gamma, const Policy& policy, const any_verifier& verifier
   return [=](any_source& head, any_source& target, text& t, either& chooser, const auto& watch) {
     mapped_source mapped(head, d2t);
     speculative_workspace<double> work(V, {.gamma = gamma});
-    return speculative_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch},
-                              with::verifier{verifier});
+    return speculative_decode(mapped, target, policy, chooser,
+                              {.text = t, .most = 3, .work = work, .after_round = watch}, verifier);
   };
 }
 
@@ -439,8 +439,8 @@ TEST_CASE(
     source_of<any_source, toy_with_states> any_target(target);
     mapped_drafter drafter(static_cast<any_source&>(any_head), d2t, 2);
     drafting_workspace<double, normal_form<mapped_row<double>>> work(V, {.gamma = 2});
-    const auto r = speculative_round(t, 3, drafter, static_cast<any_source&>(any_target), policy,
-                                     chooser, work, with::verifier{verifier});
+    const auto r = speculative_round(drafter, static_cast<any_source&>(any_target), policy, chooser,
+                                     {.text = t, .most = 3, .work = work}, verifier);
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
   });
@@ -479,7 +479,8 @@ TEST_CASE(
       mapped_source mapped(head, d2t);
       const std::vector<std::size_t> shape{2, 1};
       tree_workspace<double> work(V, tree_options{shape});
-      return tree_decode(t, 3, mapped, target, policy, chooser, work, with::after_round{watch});
+      return tree_decode(mapped, target, policy, chooser,
+                         {.text = t, .most = 3, .work = work, .after_round = watch});
     };
   };
   const policies target_alone = lossless{};
@@ -492,8 +493,8 @@ TEST_CASE(
                         const auto&) {
     mapped_source mapped(head, d2t);
     collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, target), policies(ensemble{0.4}), chooser,
-                                work);
+    return collaborative_decode(std::tie(mapped, target), policies(ensemble{0.4}), chooser,
+                                {.text = t, .most = 3, .work = work});
   };
   CHECK(worst_error(policies(ensemble{0.4}), {}, accepted, turns) < 1e-12);
   accepted = 0;

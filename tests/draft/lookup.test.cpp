@@ -185,9 +185,13 @@ double worst_error(std::size_t gamma, std::size_t length, const any_verifier& ve
         witness processor{memory.with(penalty), {}};
         (void)processor.push(0);
         const status why = speculative_decode(
-            t, length, lookup, m, lossless{}, chooser, work, with::processor{processor},
-            with::after_round{[&](const auto& r, const auto&) { drafted += r.drafted; }},
-            with::verifier{verifier});
+            lookup, m, lossless{}, chooser,
+            {.text = t,
+             .most = length,
+             .work = work,
+             .processor = processor,
+             .after_round = [&](const auto& r, const auto&) { drafted += r.drafted; }},
+            verifier);
         REQUIRE(why == status::ok);
         CHECK(lookup.position() <= t.size);
         CHECK(processor.pushed ==
@@ -237,8 +241,9 @@ TEST_CASE(
         drafted += r.drafted;
         accepted += r.accepted;
       };
-      const status s = speculative_decode(t, 60, lookup, m, lossless{}, chooser, work,
-                                          with::after_round{after_round});
+      const status s =
+          speculative_decode(lookup, m, lossless{}, chooser,
+                             {.text = t, .most = 60, .work = work, .after_round = after_round});
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
@@ -260,9 +265,12 @@ TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without
     random_streams chooser(1);
     std::size_t accepted = 0;
     REQUIRE(speculative_decode(
-                t, 250, lookup, m, lossless{}, chooser, work,
-                with::after_round{[&](const auto& r, const auto&) { accepted += r.accepted; }},
-                with::verifier{coupled_verifier{coupled_noise(3)}}) == status::ok);
+                lookup, m, lossless{}, chooser,
+                {.text = t,
+                 .most = 250,
+                 .work = work,
+                 .after_round = [&](const auto& r, const auto&) { accepted += r.accepted; }},
+                coupled_verifier{coupled_noise(3)}) == status::ok);
     if (gamma == 0) alone = buffer;
     else CHECK(accepted > 10);
     CHECK(buffer == alone);
@@ -279,10 +287,11 @@ TEST_CASE(
   drafting_workspace<float, normal_form<one_hot_row<float>>> work(20, {});
   random_streams chooser(1);
   status draft_why = status::ok;
-  CHECK(speculative_decode(t, 250, lookup, m, ensemble{0.5}, chooser, work,
-                           with::after_round{[&](const auto& r, const auto&) {
-                             draft_why = r.draft_why;
-                           }}) == status::no_draft);
+  CHECK(speculative_decode(
+            lookup, m, ensemble{0.5}, chooser,
+            {.text = t, .most = 250, .work = work, .after_round = [&](const auto& r, const auto&) {
+               draft_why = r.draft_why;
+             }}) == status::no_draft);
   CHECK(draft_why == status::no_draft);
   CHECK(t.size > 5);
   CHECK(t.size < 255);

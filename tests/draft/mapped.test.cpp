@@ -94,8 +94,9 @@ TEST_CASE(
             policy, s, 3, [&](any_source& source, any_source& m, text& t, either& chooser) {
               mapped_source mapped(source, toy_map);
               speculative_workspace<double> work(V, {.gamma = 2, .sample = s});
-              return speculative_decode(t, 3, mapped, m, policy, chooser, work,
-                                        with::after_round{watch}, with::verifier{verifier});
+              return speculative_decode(mapped, m, policy, chooser,
+                                        {.text = t, .most = 3, .work = work, .after_round = watch},
+                                        verifier);
             });
       };
       const auto sparse = [&](const any_verifier& verifier) {
@@ -104,8 +105,9 @@ TEST_CASE(
               mapped_drafter drafter(source, toy_map, 2, s);
               drafting_workspace<double, normal_form<mapped_row<double>>> work(
                   V, {.gamma = 2, .sample = s});
-              return speculative_decode(t, 3, drafter, m, policy, chooser, work,
-                                        with::after_round{watch}, with::verifier{verifier});
+              return speculative_decode(drafter, m, policy, chooser,
+                                        {.text = t, .most = 3, .work = work, .after_round = watch},
+                                        verifier);
             });
       };
       const any_verifier token = token_verifier(), block = block_verifier();
@@ -125,11 +127,12 @@ TEST_CASE(
     mapped_drafter model(source, toy_map, 2);
     first_of drafter(lookup, model);
     drafting_workspace<double, typename decltype(drafter)::row_type> work(V, {.gamma = 2});
-    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, work,
-                              with::after_round{[&](const auto& r, const auto& w) {
-                                for (std::size_t j = 0; j < r.drafted; ++j)
-                                  (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
-                              }});
+    return speculative_decode(
+        drafter, m, lossless{}, chooser,
+        {.text = t, .most = 3, .work = work, .after_round = [&](const auto& r, const auto& w) {
+           for (std::size_t j = 0; j < r.drafted; ++j)
+             (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
+         }});
   };
   CHECK(worst_error(lossless{}, {}, 3, run) < 1e-12);
   CHECK(of_lookup > 10);
@@ -139,7 +142,8 @@ TEST_CASE("a mapped model and the target take turns with exactly the law of thei
   const auto run = [&](any_source& source, any_source& m, text& t, either& chooser) {
     mapped_source mapped(source, toy_map);
     collaborative_workspace<double, 2> work(V, collaborative_options<2>{{2, 1}});
-    return collaborative_decode(t, 3, std::tie(mapped, m), policies(ensemble{0.4}), chooser, work);
+    return collaborative_decode(std::tie(mapped, m), policies(ensemble{0.4}), chooser,
+                                {.text = t, .most = 3, .work = work});
   };
   CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
 }
@@ -196,16 +200,21 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
     either chooser = random_streams(1);
     const any_verifier verifier;
     status why = status::ok;
-    REQUIRE(speculative_decode(t, 10, drafter, target, lossless{}, chooser, work,
-                               with::after_round{[&](const auto& r, const auto&) {
-                                 CHECK(r.drafted == 0);
-                                 if (r.draft_why != status::ok) why = r.draft_why;
-                               }},
-                               with::verifier{verifier}) == status::ok);
+    REQUIRE(speculative_decode(drafter, target, lossless{}, chooser,
+                               {.text = t,
+                                .most = 10,
+                                .work = work,
+                                .after_round =
+                                    [&](const auto& r, const auto&) {
+                                      CHECK(r.drafted == 0);
+                                      if (r.draft_why != status::ok) why = r.draft_why;
+                                    }},
+                               verifier) == status::ok);
     CHECK((t.size == 11 && why == status::no_draft));
     text u{buffer, 1};
-    CHECK(speculative_decode(u, 10, drafter, target, policies(ensemble{0.5}), chooser, work,
-                             with::verifier{verifier}) == status::no_draft);  // this law needs q'
+    CHECK(speculative_decode(drafter, target, policies(ensemble{0.5}), chooser,
+                             {.text = u, .most = 10, .work = work},
+                             verifier) == status::no_draft);  // this law needs q'
     REQUIRE(m.rollback(0) == status::ok);
   };
   check(dense, speculative_workspace<double>(V, {.gamma = 2}));
@@ -320,8 +329,9 @@ TEST_CASE(
       if (d2t.from(w.emissions[j].token) == no_token)
         FAIL("a token that is not mapped was drafted");
   };
-  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, work,
-                             with::after_round{watch}) == status::ok);
+  REQUIRE(speculative_decode(drafter, target, lossless{}, chooser,
+                             {.text = t, .most = 300, .work = work, .after_round = watch}) ==
+          status::ok);
   CHECK(drafted > 300);
   CHECK(accepted > 20);
   CHECK(target.misuses == 0);

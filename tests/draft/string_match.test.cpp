@@ -94,10 +94,13 @@ TEST_CASE(
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, normal_form<one_hot_row<double>>> work(V, {.gamma = 3});
-        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, work,
-                                   with::after_round{[&](const auto& r, const auto&) {
-                                     drafted += r.drafted;
-                                   }}) == status::ok);
+        REQUIRE(speculative_decode(drafter, m, lossless{}, chooser,
+                                   {.text = t,
+                                    .most = 4,
+                                    .work = work,
+                                    .after_round = [&](const auto& r, const auto&) {
+                                      drafted += r.drafted;
+                                    }}) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));

@@ -15,5 +15,6 @@ using memory = specagg::collaborative_workspace<float, 3>;
 specagg::status decode(specagg::text& t, model& q, model& m, model& p, memory& work);
 specagg::status decode(specagg::text& t, model& q, model& m, model& p, memory& work) {
   specagg::random_streams chooser(1);
-  return specagg::collaborative_decode(t, 9, std::tie(q, m, p), law, chooser, work);
+  return specagg::collaborative_decode(std::tie(q, m, p), law, chooser,
+                                       {.text = t, .most = 9, .work = work});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: this is no DraftLength
+// EXPECT: no matching function for call to .speculative_decode
+// LATER: .*DraftLength
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -14,9 +15,10 @@ status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work)
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
-  return speculative_decode(t, 9, q, q, lossless{}, random, work, with::length{always{}});
+  return speculative_decode(q, q, lossless{}, random, {.text = t, .most = 9, .work = work},
+                            token_verifier{}, always{});
 #else
-  return speculative_decode(t, 9, q, q, lossless{}, random, work,
-                            with::length{fixed_draft_length{}});
+  return speculative_decode(q, q, lossless{}, random, {.text = t, .most = 9, .work = work},
+                            token_verifier{}, fixed_draft_length{});
 #endif
 }

@@ -9,10 +9,10 @@ status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work)
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
-  return speculative_decode(t, 9, q, q,
+  return speculative_decode(q, q,
                             policies_of([](std::size_t j) { return ensemble{1 / double(j + 1)}; }),
-                            random, work);
+                            random, {.text = t, .most = 9, .work = work});
 #else
-  return speculative_decode(t, 9, q, q, ensemble{0.5}, random, work);
+  return speculative_decode(q, q, ensemble{0.5}, random, {.text = t, .most = 9, .work = work});
 #endif
 }

@@ -24,7 +24,8 @@ struct memory {
 void rounds(text& t, toy& q, toy& p, memory& work);
 void rounds(text& t, toy& q, toy& p, memory& work) {
   random_streams chooser(1);
-  RESULT speculative_round(t, 9, q, p, lossless{}, chooser, work.chain);
-  RESULT tree_round(t, 9, q, p, lossless{}, chooser, work.tree);
-  RESULT collaborative_turn(t, 9, std::tie(q, p), lossless{}, chooser, work.turns);
+  RESULT speculative_round(q, p, lossless{}, chooser, {.text = t, .most = 9, .work = work.chain});
+  RESULT tree_round(q, p, lossless{}, chooser, {.text = t, .most = 9, .work = work.tree});
+  RESULT collaborative_turn(std::tie(q, p), lossless{}, chooser,
+                            {.text = t, .most = 9, .work = work.turns});
 }

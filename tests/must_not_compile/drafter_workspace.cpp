@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: with a drafter the workspace is a drafting_workspace
+// EXPECT: (no matching function for call|invalid initialization of reference)
+// LATER: .*decode_request<
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -14,5 +15,5 @@ using workspace = drafting_workspace<float, normal_form<one_hot_row<float>>>;
 status decode(text& t, lookup_drafter<>& drafter, toy_source<float>& p, workspace& work);
 status decode(text& t, lookup_drafter<>& drafter, toy_source<float>& p, workspace& work) {
   random_streams chooser(1);
-  return speculative_decode(t, 9, drafter, p, lossless{}, chooser, work);
+  return speculative_decode(drafter, p, lossless{}, chooser, {.text = t, .most = 9, .work = work});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: give the models as std::tie
+// EXPECT: no matching function for call to .collaborative_decode
+// LATER: .*First
 // {q, p} names no type, so no models would be given.
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
@@ -18,5 +19,6 @@ specagg::status decode(specagg::text& t, model& q, model& p,
 specagg::status decode(specagg::text& t, model& q, model& p,
                        specagg::collaborative_workspace<float, 2>& work) {
   specagg::random_streams chooser(1);
-  return specagg::collaborative_decode(t, 9, MODELS, specagg::ensemble{0.5}, chooser, work);
+  return specagg::collaborative_decode(MODELS, specagg::ensemble{0.5}, chooser,
+                                       {.text = t, .most = 9, .work = work});
 }

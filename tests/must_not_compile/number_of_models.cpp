@@ -14,5 +14,5 @@ using policy = mixture<2>;
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
   random_streams chooser(1);
-  return speculative_decode(t, 9, q, q, policy{{0.5}}, chooser, work);
+  return speculative_decode(q, q, policy{{0.5}}, chooser, {.text = t, .most = 9, .work = work});
 }

@@ -9,8 +9,8 @@ status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, cascade_workspace<float>& work) {
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
-  return oracle_decode(t, 9, q, q, 0.3, random, work);
+  return oracle_decode(q, q, 0.3, random, {.text = t, .most = 9, .work = work});
 #else
-  return oracle_decode(t, 9, q, q, opt{0.3}, random, work);
+  return oracle_decode(q, q, opt{0.3}, random, {.text = t, .most = 9, .work = work});
 #endif
 }

@@ -16,6 +16,6 @@ specagg::status decode(specagg::text& t, model& q, model& p,
                                               specagg::sampling());
 #endif
   specagg::random_streams chooser(1);
-  return specagg::speculative_decode(t, 9, q, p, specagg::raw_logits{specagg::geometric{1.5}},
-                                     chooser, work, specagg::with::verifier{verifier});
+  return specagg::speculative_decode(q, p, specagg::raw_logits{specagg::geometric{1.5}}, chooser,
+                                     {.text = t, .most = 9, .work = work}, verifier);
 }

@@ -23,5 +23,6 @@ specagg::status decode(specagg::text& t, model& small, model& large,
 specagg::status decode(specagg::text& t, model& small, model& large,
                        specagg::cascade_workspace<float>& work) {
   specagg::random_streams chooser(1);
-  return specagg::sequential_decode(t, 9, small, large, policy{0.5}, chooser, work);
+  return specagg::sequential_decode(small, large, policy{0.5}, chooser,
+                                    {.text = t, .most = 9, .work = work});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: with::growth.g. takes an object with the members of plan::tree_growth
+// EXPECT: no matching function for call to .tree_decode
+// LATER: .*TreeGrowth
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -14,8 +15,10 @@ status decode(text& t, toy_source<float>& q, tree_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, tree_workspace<float>& work) {
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
-  return tree_decode(t, 9, q, q, lossless{}, random, work, with::growth{always{}});
+  return tree_decode(q, q, lossless{}, random, {.text = t, .most = 9, .work = work}, traversal{},
+                     always{});
 #else
-  return tree_decode(t, 9, q, q, lossless{}, random, work, with::growth{plan::tree_growth{}});
+  return tree_decode(q, q, lossless{}, random, {.text = t, .most = 9, .work = work}, traversal{},
+                     plan::tree_growth{});
 #endif
 }

@@ -9,8 +9,8 @@ status decode(text& t, toy_source<float>& q, tree_workspace<float>& work);
 status decode(text& t, toy_source<float>& q, tree_workspace<float>& work) {
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
-  return tree_decode(t, 9, q, q, 0.3, random, work);
+  return tree_decode(q, q, 0.3, random, {.text = t, .most = 9, .work = work});
 #else
-  return tree_decode(t, 9, q, q, lossless{}, random, work);
+  return tree_decode(q, q, lossless{}, random, {.text = t, .most = 9, .work = work});
 #endif
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: with::drafter.d. takes a Drafter whose row_type is the third parameter
+// EXPECT: (no matching function for call|invalid initialization of reference)
+// LATER: .*decode_request<
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 
@@ -10,11 +11,11 @@ status decode(text& t, toy_source<float>& q, collaborative_workspace<float, 2>& 
   random_streams random(1);
 #ifdef SPECAGG_BROKEN
   counts_drafter<float> drafter(q.vocab_size(), t.tokens.size(), 4);
-  return collaborative_decode(t, 9, std::tie(q, q), ensemble{0.5}, random, work,
-                              with::drafter{drafter});
+  return collaborative_decode(std::tie(q, q), ensemble{0.5}, random,
+                              {.text = t, .most = 9, .work = work}, drafter);
 #else
   lookup_drafter<float> drafter(q.vocab_size(), t.tokens.size());
-  return collaborative_decode(t, 9, std::tie(q, q), ensemble{0.5}, random, work,
-                              with::drafter{drafter});
+  return collaborative_decode(std::tie(q, q), ensemble{0.5}, random,
+                              {.text = t, .most = 9, .work = work}, drafter);
 #endif
 }

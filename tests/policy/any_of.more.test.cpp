@@ -94,7 +94,8 @@ TEST_CASE(
   text t{buffer, 1};
   speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
-  CHECK(speculative_decode(t, 20, d, m, policy, chooser, work) == status::invalid_parameter);
+  CHECK(speculative_decode(d, m, policy, chooser, {.text = t, .most = 20, .work = work}) ==
+        status::invalid_parameter);
   CHECK(t.size == 1);
 }
 TEST_CASE(
@@ -172,7 +173,8 @@ std::vector<token_id> text_by(const auto& policy) {
   text t{buffer, 1};
   speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
-  const status why = speculative_decode(t, 20, d, m, policy, chooser, work);
+  const status why =
+      speculative_decode(d, m, policy, chooser, {.text = t, .most = 20, .work = work});
   CHECK(why == status::ok);
   buffer.resize(t.size);
   return buffer;
@@ -188,7 +190,7 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
   collaborative_workspace<float, N> work(40, {gamma, {.temperature = 0.9}});
   random_streams chooser(3);
   const auto decode = [&](const auto& models) {
-    return collaborative_decode(t, 20, models, policy, chooser, work);
+    return collaborative_decode(models, policy, chooser, {.text = t, .most = 20, .work = work});
   };
   status why;
   if constexpr (N == 2) why = decode(std::tie(a, b));

@@ -152,7 +152,8 @@ std::pair<status, std::vector<token_id>> written_by(const Policy& policy) {
   random_streams chooser(3);
   const status why = std::apply(
       [&](auto&... m) {
-        return collaborative_decode(t, 20, std::tie(m...), policy, chooser, work);
+        return collaborative_decode(std::tie(m...), policy, chooser,
+                                    {.text = t, .most = 20, .work = work});
       },
       models);
   return {why, std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size))};

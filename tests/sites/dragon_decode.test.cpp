@@ -64,8 +64,10 @@ TEST_CASE("every text of two sites has exactly the law that is the product of pi
           independent_drafts<walked> drafts{{&all, 0}, {&all, 1}};
           writer w{.work = dragon_workspace<double>(V, {sample, end})};
           auto l = model_of(side::l), r = model_of(side::r);
-          const status s = follows ? dragon_decode(w.t, length, l, r, dynamic, drafts, w.work)
-                                   : dragon_decode(w.t, length, l, r, fixed, drafts, w.work);
+          const status s = follows ? dragon_decode(l, r, dynamic, drafts,
+                                                   {.text = w.t, .most = length, .work = w.work})
+                                   : dragon_decode(l, r, fixed, drafts,
+                                                   {.text = w.t, .most = length, .work = w.work});
           REQUIRE(s == status::ok);
           REQUIRE(l.misuses + r.misuses == 0);
           return w.written();
@@ -109,7 +111,8 @@ void compare_with_protocol(Coupling (*drafts_of)(std::uint64_t)) {
     writer w;
     auto l = model_of(side::l), r = model_of(side::r);
     auto drafts = drafts_of(seed);
-    REQUIRE(dragon_decode(w.t, 23, l, r, dynamic, drafts, w.work) == status::ok);
+    REQUIRE(dragon_decode(l, r, dynamic, drafts, {.text = w.t, .most = 23, .work = w.work}) ==
+            status::ok);
     INFO("seed " << seed);
     REQUIRE(w.t.size == 24);
     CHECK(by_protocol(seed, drafts_of(seed), 24) ==
@@ -155,8 +158,10 @@ TEST_CASE("a round tells the drafts, the weights, and whose draft the token conf
     const agreement due = agreement_of(work.rows[0], work.rows[1], result.weights);
     CHECK((due.both > 0 && due.both + due.only_l + due.only_r < 1));
   };
-  REQUIRE(dragon_decode(w.t, 60, l, r, dynamic, drafts, w.work, with::accept{accept},
-                        with::after_round{watch}) == status::ok);
+  REQUIRE(dragon_decode(
+              l, r, dynamic, drafts,
+              {.text = w.t, .most = 60, .work = w.work, .accept = accept, .after_round = watch}) ==
+          status::ok);
   CHECK((rounds == 60 && emitted == 60));
   CHECK(confirmed == accepted);
   CHECK((accepted > 0 && accepted < 60));
@@ -166,7 +171,8 @@ TEST_CASE("a site that fails loses no token: the next call goes on as if nothing
   writer good;
   auto l = model_of(side::l), r = model_of(side::r);
   auto drafts = independent(9);
-  REQUIRE(dragon_decode(good.t, 12, l, r, dynamic, drafts, good.work) == status::ok);
+  REQUIRE(dragon_decode(l, r, dynamic, drafts, {.text = good.t, .most = 12, .work = good.work}) ==
+          status::ok);
   for (std::size_t at = 0; at < 12; ++at)
     for (const side bad : {side::l, side::r})
       for (const bool nan : {false, true}) {
@@ -176,7 +182,8 @@ TEST_CASE("a site that fails loses no token: the next call goes on as if nothing
         (nan ? failing.nan_at : failing.fail_at) = at;
         auto same = independent(9);
         const auto go_on = [&](std::size_t most) {
-          return dragon_decode(w.t, most, models[0], models[1], dynamic, same, w.work);
+          return dragon_decode(models[0], models[1], dynamic, same,
+                               {.text = w.t, .most = most, .work = w.work});
         };
         REQUIRE(go_on(12) == (nan ? status::invalid_row : status::model_failed));
         REQUIRE(w.t.size == 1 + at);
@@ -195,12 +202,15 @@ TEST_CASE("weights that throw leave the text as it was") {
     if (asked++ == 3) throw std::runtime_error("no index");
     return weigh_sites(0, 0);
   };
-  CHECK_THROWS_AS(dragon_decode(w.t, 9, l, r, weights, drafts, w.work), std::runtime_error);
+  CHECK_THROWS_AS(dragon_decode(l, r, weights, drafts, {.text = w.t, .most = 9, .work = w.work}),
+                  std::runtime_error);
   CHECK(w.t.size == 4);
-  CHECK(dragon_decode(w.t, 6, l, r, weights, drafts, w.work) == status::ok);
+  CHECK(dragon_decode(l, r, weights, drafts, {.text = w.t, .most = 6, .work = w.work}) ==
+        status::ok);
   writer other;
   auto again = independent(9);
-  CHECK(dragon_decode(other.t, 9, l, r, weigh_sites(0, 0), again, other.work) == status::ok);
+  CHECK(dragon_decode(l, r, weigh_sites(0, 0), again,
+                      {.text = other.t, .most = 9, .work = other.work}) == status::ok);
   CHECK(w.written() == other.written());
 }
 TEST_CASE("what cannot be decoded gets a status, and no token") {
@@ -210,7 +220,8 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
     w.t.size = size;
     auto l = model_of(side::l);
     toy_source<double> r(v_r, 2, 2, 3, room);
-    const status s = dragon_decode(w.t, 4, l, r, weigh_sites(h, h), drafts, w.work);
+    const status s =
+        dragon_decode(l, r, weigh_sites(h, h), drafts, {.text = w.t, .most = 4, .work = w.work});
     CHECK((s == status::ok ? w.t.size == size + 4 : w.t.size == std::max<std::size_t>(size, room)));
     return s;
   };
@@ -223,8 +234,8 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
     writer w;
     auto l = model_of(side::l), r = model_of(side::l);  // the same rows
     shared_drafts same{coupled_noise(seed)};
-    CHECK(dragon_decode(w.t, 4, l, r, weigh_sites(-inf, -inf), same, w.work) ==
-          status::undefined_target);
+    CHECK(dragon_decode(l, r, weigh_sites(-inf, -inf), same,
+                        {.text = w.t, .most = 4, .work = w.work}) == status::undefined_target);
     CHECK(w.t.size == 1);
   }
   // weights of another sum than 1: no law
@@ -237,8 +248,10 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
     auto l = model_of(side::l), r = model_of(side::r);
     shared_drafts same{coupled_noise(1)};
     auto apart = independent(1);
-    CHECK(dragon_decode(w.t, 4, l, r, none, same, w.work) == status::undefined_target);
-    CHECK(dragon_decode(w.t, 4, l, r, none, apart, w.work) == status::undefined_target);
+    CHECK(dragon_decode(l, r, none, same, {.text = w.t, .most = 4, .work = w.work}) ==
+          status::undefined_target);
+    CHECK(dragon_decode(l, r, none, apart, {.text = w.t, .most = 4, .work = w.work}) ==
+          status::undefined_target);
     CHECK(w.t.size == 1);
   }
 }
@@ -259,13 +272,18 @@ TEST_CASE("accept() and the end of the text end it. A processor applies to both 
   auto drafts = independent(3);
   without_2 bans;
   std::size_t left = 7;
-  CHECK(dragon_decode(w.t, 40, l, r, dynamic, drafts, w.work, with::processor{bans},
-                      with::accept{[&](const emission&) { return --left > 0; }}) == status::ok);
+  CHECK(dragon_decode(l, r, dynamic, drafts,
+                      {.text = w.t,
+                       .most = 40,
+                       .work = w.work,
+                       .processor = bans,
+                       .accept = [&](const emission&) { return --left > 0; }}) == status::ok);
   CHECK(w.t.size == 8);
   for (const token_id x : w.written()) CHECK(x != 2);
   writer ended;
   ended.work.options.end_of_text = 1;
-  CHECK(dragon_decode(ended.t, 40, l, r, dynamic, drafts, ended.work) == status::ok);
+  CHECK(dragon_decode(l, r, dynamic, drafts, {.text = ended.t, .most = 40, .work = ended.work}) ==
+        status::ok);
   CHECK(ended.buffer[ended.t.size - 1] == 1);
   CHECK(ended.t.size < 41);
 }
@@ -299,7 +317,8 @@ TEST_CASE("two sites with documents: the weights are those of their documents") 
     ++rounds;
   };
   const auto weights = [&](auto&&) { return weigh_sites(l.h(), r.h()); };
-  CHECK(dragon_decode(t, 20, l, r, weights, drafts, work, with::after_round{watch}) == status::ok);
+  CHECK(dragon_decode(l, r, weights, drafts,
+                      {.text = t, .most = 20, .work = work, .after_round = watch}) == status::ok);
   CHECK(rounds == 20);
 
   // l has nothing that is relevant: pi is p^r
@@ -314,16 +333,19 @@ TEST_CASE("two sites with documents: the weights are those of their documents") 
     return true;
   };
   const auto no_l = [&](auto&&) { return weigh_sites(alone.h(), r.h()); };
-  CHECK(dragon_decode(t, 20, alone, r, no_l, drafts, work, with::accept{as_r}) == status::ok);
+  CHECK(dragon_decode(alone, r, no_l, drafts,
+                      {.text = t, .most = 20, .work = work, .accept = as_r}) == status::ok);
   CHECK(t.size == 21);
 }
 TEST_CASE("dragon_decode does not allocate") {
   writer w;
   auto l = model_of(side::l), r = model_of(side::r);
   auto drafts = independent(3);
-  CHECK(dragon_decode(w.t, 30, l, r, dynamic, drafts, w.work) == status::ok);
+  CHECK(dragon_decode(l, r, dynamic, drafts, {.text = w.t, .most = 30, .work = w.work}) ==
+        status::ok);
   w.t.size = 1;  // the models have grown
   const std::size_t before = allocations;
-  CHECK(dragon_decode(w.t, 30, l, r, dynamic, drafts, w.work) == status::ok);
+  CHECK(dragon_decode(l, r, dynamic, drafts, {.text = w.t, .most = 30, .work = w.work}) ==
+        status::ok);
   CHECK(allocations == before);
 }

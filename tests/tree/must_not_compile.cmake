@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The compiler's message is the expected one, and short (include/specagg/detail/misfit.hpp,
-# include/specagg/decode/detail/misfit.hpp). A file compiles as it is, and not with -DSPECAGG_BROKEN. "// EXPECT: regex"
-# is what the first error must match, or "// LATER: regex" what its notes must; "// ERRORS: number" is how many errors
-# there may be (1 unless it says so).
+# The compiler's message is the expected one, and short. A file compiles as it is, and not with -DSPECAGG_BROKEN.
+# "// EXPECT: regex": what the first error must match. "// LATER: regex": what its notes must. "// ERRORS: number": how
+# many errors there may be (1 unless it says so).
 specagg_must_not_compile("-ffast-math" ${package}/consumer.cpp "specagg: -ffast-math" 1
   -ffast-math -Wfatal-errors)
 specagg_must_not_compile("-std=c++17" ${package}/consumer.cpp "specagg: needs C\\+\\+20" 2 -std=c++17)

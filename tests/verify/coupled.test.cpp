@@ -167,8 +167,8 @@ std::vector<token_id> written(const any_policy& policy, std::uint64_t seed,
   text t{buffer, 1};
   speculative_workspace<double> work(60, {.gamma = gamma});
   random_streams unused(0);
-  REQUIRE(speculative_decode(t, 60, d, m, policy, unused, work,
-                             with::verifier{coupled_verifier{coupled_noise(seed)}}) == status::ok);
+  REQUIRE(speculative_decode(d, m, policy, unused, {.text = t, .most = 60, .work = work},
+                             coupled_verifier{coupled_noise(seed)}) == status::ok);
   return buffer;
 }
 }  // namespace

@@ -55,9 +55,9 @@ double worst_error(const V& verifier, const any_policy& policy, const formula& f
           return true;
         };
         const status why = speculative_decode(
-            t, 4, d, m, raw_logits{policy}, chooser, work, with::processor{processor},
-            with::accept{see},
-            with::verifier{raw_logits_verifier(verifier, std::span(memory), s.sample)});
+            d, m, raw_logits{policy}, chooser,
+            {.text = t, .most = 4, .work = work, .processor = processor, .accept = see},
+            raw_logits_verifier(verifier, std::span(memory), s.sample));
         if (why != status::ok) FAIL(name(why));
         misuses += d.misuses + m.misuses;
         for (std::size_t i = 1; i < t.size; ++i) {
@@ -112,10 +112,10 @@ TEST_CASE(
       text t{buffer, 1};
       speculative_workspace<T> work(vocabulary, {.gamma = gamma, .sample = sample});
       random_streams chooser(3);
-      REQUIRE(speculative_decode(
-                  t, 30, d, m, raw_logits{any_policy(geometric{1.5})}, chooser, work,
-                  with::verifier{raw_logits_verifier(coupled_verifier{coupled_noise(3)},
-                                                     std::span(memory), sample)}) == status::ok);
+      REQUIRE(speculative_decode(d, m, raw_logits{any_policy(geometric{1.5})}, chooser,
+                                 {.text = t, .most = 30, .work = work},
+                                 raw_logits_verifier(coupled_verifier{coupled_noise(3)},
+                                                     std::span(memory), sample)) == status::ok);
       if (gamma == 0) first = buffer;
       CHECK(buffer == first);
     }

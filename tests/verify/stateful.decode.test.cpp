@@ -37,8 +37,8 @@ path decoded(const regret_budget& policy, std::size_t most, std::size_t gamma, d
   states[0] = policy.begin();
   speculative_workspace<double> work(vocabulary, {.gamma = gamma, .sample = {temperature}});
   const status s =
-      speculative_decode(t, most, small, large, policy, chooser, work,
-                         with::verifier{stateful_verifier(token_verifier(), std::span(states))});
+      speculative_decode(small, large, policy, chooser, {.text = t, .most = most, .work = work},
+                         stateful_verifier(token_verifier(), std::span(states)));
   REQUIRE(s == status::ok);
   return {memory.begin() + 1, memory.begin() + std::ptrdiff_t(t.size)};
 }

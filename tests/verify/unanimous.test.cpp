@@ -187,8 +187,9 @@ TEST_CASE(
       text t{buffer, 1};
       speculative_workspace<double> work(v, {.gamma = gamma});
       random_streams unused(0);
-      REQUIRE(speculative_decode(t, size - 1, drafter, other, ensemble{0.3}, unused, work,
-                                 with::verifier{coupled_verifier{noise}}) == status::ok);
+      REQUIRE(speculative_decode(drafter, other, ensemble{0.3}, unused,
+                                 {.text = t, .most = size - 1, .work = work},
+                                 coupled_verifier{noise}) == status::ok);
       CHECK(buffer == together);
     }
   }

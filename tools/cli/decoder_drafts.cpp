@@ -109,10 +109,14 @@ void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
       any_length length{.learns = automatic,
                         .controller = plan::draft_length_controller(j.costs, names.size())};
       return with_verifier(verify, seed, [&](const auto& verifier) {
-        return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser,
-                                  work, with::processor{j.processor}, with::accept{j.accept},
-                                  with::after_round{report_rounds(j)}, with::verifier{verifier},
-                                  with::length{length});
+        return speculative_decode(drafter, j.models.back(), lossless(), j.chooser,
+                                  {.text = j.text,
+                                   .most = j.most,
+                                   .work = work,
+                                   .processor = j.processor,
+                                   .accept = j.accept,
+                                   .after_round = report_rounds(j)},
+                                  verifier, length);
       });
     };
   };
@@ -140,10 +144,14 @@ void with_models(decoder& d, const generate_options& o, const any_policy& policy
         any_length length{.learns = automatic,
                           .controller = plan::draft_length_controller(j.costs),
                           .timed = timed};
-        return speculative_decode(j.text, j.most, draft, j.models.back(), chosen, j.chooser, work,
-                                  with::processor{j.processor}, with::accept{j.accept},
-                                  with::after_round{report_rounds(j)}, with::verifier{verifier},
-                                  with::length{length});
+        return speculative_decode(draft, j.models.back(), chosen, j.chooser,
+                                  {.text = j.text,
+                                   .most = j.most,
+                                   .work = work,
+                                   .processor = j.processor,
+                                   .accept = j.accept,
+                                   .after_round = report_rounds(j)},
+                                  verifier, length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw)
@@ -199,9 +207,14 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
                        std::span(all_of_lookup).first(r.drafted)});
       };
       const auto run = [&](const auto& verifier) {
-        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, work,
-                           with::processor{j.processor}, with::accept{j.accept},
-                           with::after_round{after_round}, with::verifier{verifier});
+        return tree_decode(lookup, j.models.back(), lossless(), j.chooser,
+                           {.text = j.text,
+                            .most = j.most,
+                            .work = work,
+                            .processor = j.processor,
+                            .accept = j.accept,
+                            .after_round = after_round},
+                           verifier);
       };
       return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
     };
@@ -239,10 +252,14 @@ void prepare_tree(decoder& d, const generate_options& o) {
       return with_policy(policy, [&](const auto& chosen) {
         const auto run = [&](const auto& verifier) {
           const auto grown = [&](auto&& growth) {
-            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
-                               work, with::processor{j.processor}, with::accept{j.accept},
-                               with::after_round{after_round}, with::verifier{verifier},
-                               with::growth{growth});
+            return tree_decode(j.models.front(), j.models.back(), chosen, j.chooser,
+                               {.text = j.text,
+                                .most = j.most,
+                                .work = work,
+                                .processor = j.processor,
+                                .accept = j.accept,
+                                .after_round = after_round},
+                               verifier, growth);
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };

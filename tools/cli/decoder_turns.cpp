@@ -117,9 +117,14 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
     work.options = {gamma, j.sample, j.end_of_text, proposed};
-    return collaborative_decode(j.text, j.most, models, chosen, j.chooser, work,
-                                with::processor{j.processor}, with::accept{j.accept},
-                                with::after_round{after_turn}, with::drafter{lookup});
+    return collaborative_decode(models, chosen, j.chooser,
+                                {.text = j.text,
+                                 .most = j.most,
+                                 .work = work,
+                                 .processor = j.processor,
+                                 .accept = j.accept,
+                                 .after_round = after_turn},
+                                lookup);
   };
   const auto prepare = [&](const auto& decode) {
     d.prepare = [=](std::size_t vocabulary, std::size_t) {
@@ -169,8 +174,12 @@ void prepare_sequential(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto decode = [&](const auto& chosen) {
     cascade(d, [=](const decoding& j, auto& work) {
-      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), chosen, j.chooser,
-                               work, with::processor{j.processor}, with::accept{j.accept});
+      return sequential_decode(j.models.front(), j.models.back(), chosen, j.chooser,
+                               {.text = j.text,
+                                .most = j.most,
+                                .work = work,
+                                .processor = j.processor,
+                                .accept = j.accept});
     });
   };
   if (const auto* chosen = std::get_if<chow>(&policy.chosen)) decode(*chosen);
@@ -186,8 +195,12 @@ void prepare_oracle(decoder& d, const generate_options& o) {
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
     return prepare_speculative(d, o, policy);
   cascade(d, [=](const decoding& j, auto& work) {
-    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, work,
-                         with::processor{j.processor}, with::accept{j.accept});
+    return oracle_decode(j.models.front(), j.models.back(), policy, j.chooser,
+                         {.text = j.text,
+                          .most = j.most,
+                          .work = work,
+                          .processor = j.processor,
+                          .accept = j.accept});
   });
 }
 void prepare_sequence(decoder& d) {
@@ -196,8 +209,12 @@ void prepare_sequence(decoder& d) {
   if (!chosen) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
   const auto decode = [alpha = chosen->alpha](const decoding& j, auto& work) {
     work.options.per_token = true;
-    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser,
-                           work, with::processor{j.processor}, with::accept{j.accept});
+    return sequence_decode(j.models.front(), j.models.back(), alpha, j.chooser,
+                           {.text = j.text,
+                            .most = j.most,
+                            .work = work,
+                            .processor = j.processor,
+                            .accept = j.accept});
   };
   cascade(d, decode, true);
 }
@@ -214,9 +231,13 @@ void prepare_bild(decoder& d) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, work,
-                       with::processor{j.processor}, with::accept{j.accept},
-                       with::after_round{after_round});
+    return bild_decode(j.models.front(), j.models.back(), thresholds,
+                       {.text = j.text,
+                        .most = j.most,
+                        .work = work,
+                        .processor = j.processor,
+                        .accept = j.accept,
+                        .after_round = after_round});
   });
 }
 

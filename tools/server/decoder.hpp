@@ -293,8 +293,7 @@ class decoder_on final : public decoder {
   using source = shared_source<Models>;
   using drafter_type = chosen_drafter<Models>;
   using shared =
-      specagg::together_text<drafter_type, source, request_policy, specagg::random_streams,
-                             specagg::with::processor<adjustments&>>;
+      specagg::together_text<drafter_type, source, request_policy, specagg::random_streams>;
 
   struct text_job final : job {
     std::vector<specagg::token_id> memory;
@@ -318,8 +317,9 @@ class decoder_on final : public decoder {
                {asked->gamma, asked->how, specagg::end_tokens(of.ends_), true}),
           drafter(work.vocabulary, choose(place, of)),
           adjusted(*asked, work.vocabulary, memory.size(), of.unused_),
-          decoded(written, asked->max_tokens, drafter, target, asked->policy, random, work,
-                  specagg::with::processor{adjusted}) {
+          decoded(
+              drafter, target, asked->policy, random,
+              {.text = written, .most = asked->max_tokens, .work = work, .processor = adjusted}) {
       std::copy(asked->prompt.begin(), asked->prompt.end(), memory.begin());
       if (asked->logprobs) target.keep(work.gamma + 1);
     }

@@ -18,10 +18,12 @@ struct bild_thresholds {
 
 namespace detail {
 
-template <class D, class M, class T, class P>
-cascade_result check_run(text& t, std::size_t most, D& small, M& large,
-                         const bild_thresholds& thresholds, cascade_workspace<T>& work,
-                         P&& processor) {
+template <class D, class M, class T>
+cascade_result check_run(D& small, M& large, const bild_thresholds& thresholds,
+                         const decode_request<cascade_workspace<T>>& how, std::size_t most) {
+  text& t = how.text;
+  cascade_workspace<T>& work = how.work;
+  processor_ref<T> processor = how.processor;
   const cascade_options& options = work.options;
   cascade_result result;
   const std::size_t start = t.size;
@@ -85,36 +87,28 @@ cascade_result check_run(text& t, std::size_t most, D& small, M& large,
 // there is no such token, the large model's most probable token is appended, if there is room. An
 // end-of-text token of the small model ends the text only if it was kept. Nothing is random.
 // invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
-template <class Text, class Most, class D, class M, class W, class... Given>
-cascade_result bild_round(Text&& t, Most most, D&& small, M&& large,
-                          const bild_thresholds& thresholds, W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_cascade<detail::names<with::processor>, Text, Most, D, M,
-                                           random_streams, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<cascade_result, misfit>();
-  else
-    return detail::check_run(t, std::size_t(most), small, large, thresholds, work,
-                             detail::by_name<with::processor, no_processor>(given...));
+// how: accept and after_round are not called.
+template <class D, class M>
+  requires Cascades<D, M>
+cascade_result bild_round(D&& small, M&& large, const bild_thresholds& thresholds,
+                          const cascade_request<M>& how) {
+  return detail::check_run(small, large, thresholds, how, how.most);
 }
 
-// Runs rounds as decode_rounds does. By name it takes a processor, accept and after_round.
-//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, work)
-template <class Text, class Most, class D, class M, class W, class... Given>
-status bild_decode(Text&& t, Most most, D&& small, M&& large, const bild_thresholds& thresholds,
-                   W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_cascade<detail::names<with::processor, with::accept, with::after_round>,
-                                Text, Most, D, M, random_streams, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    const auto round = [&](std::size_t left) {
-      return detail::check_run(t, left, small, large, thresholds, work, processor);
-    };
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, small, large);
-    };
-    return detail::decode(t, std::size_t(most), work, round, cut, given...);
-  }
+// Runs rounds as speculative_decode does.
+//   bild_decode(small, large, bild_thresholds{0.6, 5}, {.text = text, .most = 64, .work = work})
+template <class D, class M>
+  requires Cascades<D, M>
+status bild_decode(D&& small, M&& large, const bild_thresholds& thresholds,
+                   const cascade_request<M>& how) {
+  const auto round = [&](std::size_t left) {
+    return detail::check_run(small, large, thresholds, how, left);
+  };
+  processor_ref processor = how.processor;
+  const auto cut = [&](std::size_t n) {
+    return specagg::truncate(how.text, n, processor, small, large);
+  };
+  return detail::decode(how, round, cut);
 }
 
 SPECAGG_END

@@ -20,14 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/decode/detail/misfit.hpp>
+#include <specagg/decode/request.hpp>
 #include <specagg/decode/rounds.hpp>
-#include <specagg/decode/with.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN
 
-// What a workspace is made with.
+// The options of a workspace.
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
@@ -39,12 +38,21 @@ struct cascade_options {
   bool per_token = false;
 };
 
+// The result of one round. drafted: tokens that the small model wrote. accepted: those of them that
+// were kept (both are 0 where nothing is verified). emitted: tokens appended to the text; they
+// remain even if `why` is not ok.
+struct [[nodiscard]] cascade_result {
+  std::size_t drafted = 0, accepted = 0, emitted = 0;
+  status why = status::ok;
+};
+
 // All memory that a round needs, allocated once; and the options. These may be changed between
-// calls, but for a longest_run of BiLD larger than the one that there is memory for. After a call
-// that failed it knows where that one stopped: then another text uses another workspace. T: the
-// type of the models' logits.
+// calls, but for a longest_run of BiLD larger than the one that there is memory for. After a failed
+// call the workspace belongs to that text until a call succeeds. T: the type of the models' logits.
 template <class T>
 struct cascade_workspace {
+  using value_type = T;
+  using result_type = cascade_result;
   cascade_options options;
   std::size_t vocabulary, longest_run;        // longest_run: that there is memory for
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
@@ -65,14 +73,6 @@ struct cascade_workspace {
         large_logits((longest_run + 1) * vocabulary),
         emissions(std::max(longest_run + 1, options.longest_response)),
         scratch(verify_scratch(vocabulary)) {}
-};
-
-// drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0
-// where nothing is verified). emitted: tokens appended to the text; they remain even if `why` is
-// not ok.
-struct [[nodiscard]] cascade_result {
-  std::size_t drafted = 0, accepted = 0, emitted = 0;
-  status why = status::ok;
 };
 
 // What a deferral rule can read before the large model is called: one row. The view has no p, so a
@@ -146,99 +146,79 @@ std::pair<token_id, double> most_likely(const R& row) {
   return {token_id(best), double(row[best])};
 }
 
-template <class Policy>
-struct check_decides_by_draft {
-  static constexpr bool fits = decides_by_draft<Policy>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: sequential_decode decides before the target is called, so its policy "
-                  "reads q alone: chow, chow_log, or your own that declares decides_by_draft "
-                  "(docs/decoders.md)");
-  }
-};
-template <class W>
-struct check_no_chooser {
-  static constexpr bool fits = !Chooser<std::remove_reference_t<W>>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: bild_decode is greedy and takes no random numbers: after the "
-                  "thresholds comes the workspace (docs/decoders.md)");
-  }
-};
-template <class Names, class Text, class Most, class D, class M, class C, class W, class... Given>
-using misfit_of_cascade =
-    typename first_misfit<check_text<Text, Most>, check_model<D>, check_model<M>,
-                          check_one_value_type<D, M>, check_chooser<C>, check_no_chooser<W>,
-                          check_workspace<W, cascade_workspace, M>,
-                          check_given<Names, cascade_result, W, M, Given...>>::type;
-using names_of_cascade = names<with::processor, with::accept>;
-
 }  // namespace detail
 
+// The arguments of a cascade fit together: two models of one value type, and a chooser.
+template <class D, class M, class C = random_streams>
+concept Cascades =
+    LogitSource<std::remove_reference_t<D>> && LogitSource<std::remove_reference_t<M>> &&
+    SameValueType<std::remove_reference_t<D>, std::remove_reference_t<M>> &&
+    Chooser<std::remove_reference_t<C>>;
+// The request of a cascade with this large model.
+template <class M>
+using cascade_request =
+    decode_request<cascade_workspace<typename std::remove_reference_t<M>::value_type>>;
+
 // Sequential token cascade: the token is drawn from p if the policy defers, or if the small model
-// has written longest_run tokens in a row; else from q. The policy must be a deferral rule that
-// reads q alone: chow, chow_log, or your own. A run goes on after a call that failed, with its
+// has written longest_run tokens in a row; else from q. The policy decides before the target
+// is called, so it is a deferral rule that reads q alone: chow, chow_log, or your own that declares
+// decides_by_draft. A run goes on after a call that failed, with its
 // workspace.
 //   cascade_workspace<float> work(vocab_size, cascade_options{});
-//   sequential_decode(text, 64, small, large, chow{0.3}, random, work)
-// By name every cascade takes a processor and accept.
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-status sequential_decode(Text&& t, Most most, D&& small, M&& large, const Policy& policy,
-                         C&& random, W&& work, Given&&... given) {
-  using misfit = std::conditional_t<
-      detail::check_decides_by_draft<Policy>::fits,
-      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>,
-      detail::check_decides_by_draft<Policy>>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    const cascade_options& options = work.options;
-    using T = detail::value_type_of<M>;
-    if (!specagg::valid(policy)) return status::invalid_parameter;
-    std::size_t run = detail::left_from(t, work);  // where the small model's run began
-    const auto round = [&](std::size_t) {
-      bool defer = t.size - run >= options.longest_run;
-      normal_form<processed_row<T>> row;
-      status s = detail::ready(t, work.vocabulary, small, large);
-      if (s == status::ok && !defer) {
-        s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
-                             reads_confidence<Policy>);
-        if (s == status::ok) s = detail::defers(policy, row, defer);
-      }
-      if (s == status::ok && defer)
-        s = detail::next_row(t, large, processor, options.sample,
-                             std::span(work.large_logits).first(work.vocabulary), row);
-      const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
-      if (s == status::ok)
-        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
-      if (s == status::ok && defer) run = t.size;
-      work.left_from = run;
-      work.left_at = t.size;
-      return detail::one_token(s);
-    };
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, small, large);
-    };
-    const status ended = detail::decode(t, std::size_t(most), work, round, cut, given...);
-    if (ended == status::ok) work.left_at = 0;
-    return ended;
-  }
+//   sequential_decode(small, large, chow{0.3}, random, {.text = text, .most = 64, .work = work})
+template <class D, class M, class Policy, class C>
+  requires Cascades<D, M, C> && decides_by_draft<Policy>
+status sequential_decode(D&& small, M&& large, const Policy& policy, C&& random,
+                         const cascade_request<M>& how) {
+  using T = typename std::remove_reference_t<M>::value_type;
+  cascade_workspace<T>& work = how.work;
+  text& t = how.text;
+  processor_ref<T> processor = how.processor;
+  const cascade_options& options = work.options;
+  if (!specagg::valid(policy)) return status::invalid_parameter;
+  std::size_t run = detail::left_from(t, work);  // where the small model's run began
+  const auto round = [&](std::size_t) {
+    bool defer = t.size - run >= options.longest_run;
+    normal_form<processed_row<T>> row;
+    status s = detail::ready(t, work.vocabulary, small, large);
+    if (s == status::ok && !defer) {
+      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
+                           reads_confidence<Policy>);
+      if (s == status::ok) s = detail::defers(policy, row, defer);
+    }
+    if (s == status::ok && defer)
+      s = detail::next_row(t, large, processor, options.sample,
+                           std::span(work.large_logits).first(work.vocabulary), row);
+    const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
+    if (s == status::ok)
+      s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+    if (s == status::ok && defer) run = t.size;
+    work.left_from = run;
+    work.left_at = t.size;
+    return detail::one_token(s);
+  };
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
+  const status ended = detail::decode(how, round, cut);
+  if (ended == status::ok) work.left_at = 0;
+  return ended;
 }
 
 // Oracle cascade: every token is drawn from pi. Any policy.
-//   oracle_decode(text, 64, small, large, opt{0.3}, random, work)
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& policy, C&& random,
-                     W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>;
-  using policy_check = detail::check_policy<Policy, detail::value_type_of<M>>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else if constexpr (!policy_check::fits) return detail::refuse<status, policy_check>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
+//   oracle_decode(small, large, opt{0.3}, random, {.text = text, .most = 64, .work = work})
+template <class D, class M, class Policy, class C>
+  requires Cascades<D, M, C>
+status oracle_decode(D&& small, M&& large, const Policy& policy, C&& random,
+                     const cascade_request<M>& how) {
+  using T = typename std::remove_reference_t<M>::value_type;
+  using misfit = detail::check_policy<Policy, T>;
+  if constexpr (!misfit::fits) {
+    misfit::say();
+    return {};
+  } else {
+    cascade_workspace<T>& work = how.work;
+    text& t = how.text;
+    processor_ref<T> processor = how.processor;
     const cascade_options& options = work.options;
-    using T = detail::value_type_of<M>;
     constexpr bool confidence = reads_confidence<Policy>;
     if (!specagg::valid(policy)) return status::invalid_parameter;
     const auto round = [&](std::size_t) {
@@ -263,7 +243,7 @@ status oracle_decode(Text&& t, Most most, D&& small, M&& large, const Policy& po
     const auto cut = [&](std::size_t n) {
       return specagg::truncate(t, n, processor, small, large);
     };
-    return detail::decode(t, std::size_t(most), work, round, cut, given...);
+    return detail::decode(how, round, cut);
   }
 }
 
@@ -299,76 +279,71 @@ response respond(text& t, std::size_t end, M& small, C& random, W& work, P& proc
 }  // namespace detail
 
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
-// or has `most` more tokens. The large model writes another response from the same start in two
+// or has how.most more tokens. The large model writes another response from the same start in two
 // cases: the probability of the small response under the rows at temperature 1 of q is below 1 -
 // alpha, or the small model has a row that no token can be drawn from. With options.per_token the
 // geometric mean of its tokens' probabilities is compared instead: the probability of a response
 // falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called
 // only after this decision. For a small response it is called token by token, and may still end the
-// text in the middle. invalid_parameter: alpha is NaN, or `most` is more than the workspace's
+// text in the middle. invalid_parameter: alpha is NaN, or how.most is more than the workspace's
 // longest_response. If the large model fails after some tokens, the next call with this workspace
 // lets it go on.
-//   sequence_decode(text, 64, small, large, 0.3, random, work)
-template <class Text, class Most, class D, class M, class C, class W, class... Given>
-status sequence_decode(Text&& t, Most most, D&& small, M&& large, double alpha, C&& random,
-                       W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_cascade<detail::names_of_cascade, Text, Most, D, M, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    const cascade_options& options = work.options;
-    using T = detail::value_type_of<M>;
-    const auto longest = std::size_t(most);
-    if (std::isnan(alpha) || longest > work.emissions.size()) return status::invalid_parameter;
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, small, large);
-    };
-    const std::size_t start = detail::left_from(t, work), began = t.size;
-    const bool goes_on = start < began;  // the large model, with its response
-    const std::size_t end = std::min(began + longest, detail::room(t, small, large));
-    normal_form<processed_row<T>> row;
-    status s = detail::ready(t, work.vocabulary, small, large);
-    if (s != status::ok) return s;
+//   sequence_decode(small, large, 0.3, random, {.text = text, .most = 64, .work = work})
+template <class D, class M, class C>
+  requires Cascades<D, M, C>
+status sequence_decode(D&& small, M&& large, double alpha, C&& random,
+                       const cascade_request<M>& how) {
+  using T = typename std::remove_reference_t<M>::value_type;
+  cascade_workspace<T>& work = how.work;
+  text& t = how.text;
+  processor_ref<T> processor = how.processor;
+  const cascade_options& options = work.options;
+  const std::size_t longest = how.most;
+  if (std::isnan(alpha) || longest > work.emissions.size()) return status::invalid_parameter;
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
+  const std::size_t start = detail::left_from(t, work), began = t.size;
+  const bool goes_on = start < began;  // the large model, with its response
+  const std::size_t end = std::min(began + longest, detail::room(t, small, large));
+  normal_form<processed_row<T>> row;
+  status s = detail::ready(t, work.vocabulary, small, large);
+  if (s != status::ok) return s;
 
-    detail::response made;
-    if (!goes_on) {
-      const detail::on_exception restore([&] { (void)cut(began); });
-      made = detail::respond(t, end, small, random, work, processor, row);
-    }
-    if (made.why != status::ok && made.why != status::invalid_row) {
-      (void)cut(began);
-      return made.why;
-    }
-    const bool sure = !goes_on && made.why == status::ok && !(exp(made.log_confidence) < 1 - alpha);
-
-    // If the small response is kept, one round emits it. Otherwise it is removed, and the large
-    // model writes token by token.
-    s = sure ? specagg::truncate(t, began, processor)
-             : specagg::truncate(t, began, processor, small);
-    if (s != status::ok) return s;
-    const auto round = [&](std::size_t) -> cascade_result {
-      if (sure) {
-        const std::size_t emitted = std::exchange(made.tokens, 0);
-        for (std::size_t i = 0; i < emitted; ++i)
-          specagg::append(t, work.emissions[i].token, processor);
-        // no room is left
-        return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
-      }
-      s = detail::ready(t, work.vocabulary, small, large);
-      const auto logits = std::span(work.large_logits).first(work.vocabulary);
-      if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
-      const moment m = detail::moment_of(stream::bonus, t.size, start);
-      if (s == status::ok)
-        s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
-      work.left_from = start;
-      work.left_at = t.size;
-      return detail::one_token(s);
-    };
-    s = detail::decode(t, std::size_t(most), work, round, cut, given...);
-    if (s == status::ok) work.left_at = 0;
-    return s;
+  detail::response made;
+  if (!goes_on) {
+    const detail::on_exception restore([&] { (void)cut(began); });
+    made = detail::respond(t, end, small, random, work, processor, row);
   }
+  if (made.why != status::ok && made.why != status::invalid_row) {
+    (void)cut(began);
+    return made.why;
+  }
+  const bool sure = !goes_on && made.why == status::ok && !(exp(made.log_confidence) < 1 - alpha);
+
+  // If the small response is kept, one round emits it. Otherwise it is removed, and the large
+  // model writes token by token.
+  s = sure ? specagg::truncate(t, began, processor) : specagg::truncate(t, began, processor, small);
+  if (s != status::ok) return s;
+  const auto round = [&](std::size_t) -> cascade_result {
+    if (sure) {
+      const std::size_t emitted = std::exchange(made.tokens, 0);
+      for (std::size_t i = 0; i < emitted; ++i)
+        specagg::append(t, work.emissions[i].token, processor);
+      // no room is left
+      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
+    }
+    s = detail::ready(t, work.vocabulary, small, large);
+    const auto logits = std::span(work.large_logits).first(work.vocabulary);
+    if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
+    const moment m = detail::moment_of(stream::bonus, t.size, start);
+    if (s == status::ok)
+      s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+    work.left_from = start;
+    work.left_at = t.size;
+    return detail::one_token(s);
+  };
+  s = detail::decode(how, round, cut);
+  if (s == status::ok) work.left_at = 0;
+  return s;
 }
 
 SPECAGG_END

@@ -26,8 +26,8 @@
 #include <tuple>
 #include <utility>
 
-#include <specagg/decode/detail/collaborative_workspace.hpp>
-#include <specagg/decode/detail/misfit.hpp>
+#include <specagg/decode/collaborative_workspace.hpp>
+#include <specagg/decode/request.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/policy/detail/beside.hpp>
@@ -40,20 +40,6 @@ SPECAGG_BEGIN
 struct no_drafter {
   std::size_t position() const { return 0; }
   status rollback(std::size_t) { return status::ok; }
-};
-
-// The result of one turn: the model that took it, and what it did. `emitted` tokens were appended
-// to the text (workspace.emissions says where each came from): `accepted` drafted tokens, and the
-// token that replaced a rejected one. It may be 0, if not all models have scored the drafts yet. If
-// `why` is not ok the cached drafts are gone until the next turn, and the emitted tokens still have
-// the law pi. draft_why: why the model stopped drafting, if no token could be drawn from its row (a
-// grammar's dead end, NaN). The tokens drafted before that are still verified. proposed: how many
-// of the drafted tokens are the drafter's. Its status only ends its part, except for `stopped`,
-// which is then `why`.
-struct [[nodiscard]] collaborative_result {
-  std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
-  status why = status::ok, draft_why = status::ok;
-  std::size_t proposed = 0;
 };
 
 namespace detail {
@@ -80,7 +66,7 @@ struct model_sides {
 };
 
 // One turn of collaborative_turn.
-template <class T, class Policy, class C, class P, class R, class D, class... M>
+template <class T, class Policy, class C, class R, class D, class... M>
 struct collaboration {
   static constexpr std::size_t N = sizeof...(M);
   static constexpr bool may_propose = !std::same_as<D, no_drafter>;
@@ -92,7 +78,7 @@ struct collaboration {
   const std::tuple<M&...>& models;
   const Policy& policy;
   C& chooser;
-  P& processor;
+  processor_ref<T> processor;
   collaborative_workspace<T, N, R>& work;
   D& drafter;
 
@@ -329,81 +315,40 @@ struct collaboration {
   }
 };
 
-// One turn; what is given by other names than its own is not used.
-template <class... M, class Policy, class C, class T, std::size_t N, class R, class... Given>
-collaborative_result take_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
-                               const Policy& policy, C& random,
-                               collaborative_workspace<T, N, R>& work, Given&... given) {
-  auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-  auto&& drafter = detail::by_name<with::drafter, no_drafter>(given...);
-  return detail::run_round(collaboration<T, Policy, C, std::remove_reference_t<decltype(processor)>,
-                                         R, std::remove_reference_t<decltype(drafter)>, M...>{
-      t, most, models, policy, random, processor, work, drafter});
+template <class... M, class Policy, class C, class T, std::size_t N, class R, class D>
+collaborative_result take_turn(const std::tuple<M&...>& models, const Policy& policy, C& random,
+                               const decode_request<collaborative_workspace<T, N, R>>& how,
+                               std::size_t most, D& drafter) {
+  return detail::run_round(collaboration<T, Policy, C, R, D, M...>{
+      how.text, most, models, policy, random, how.processor, how.work, drafter});
 }
 
-// {q, p} instead of std::tie(q, p).
-struct models_in_braces {
-  template <class... M>
-  models_in_braces(const M&...) {}
+// The rows that a drafter proposes in turns of models with logits of type T.
+template <class D, class T>
+struct proposed_rows {
+  using type = typename D::row_type;
 };
-template <class Models>
-struct check_tie {
-  static constexpr bool fits = std::is_void_v<Models>;  // never
-  static void say() {
-    static_assert(fits, "specagg: give the models as std::tie(q, p) (docs/decoders.md)");
-  }
+template <class T>
+struct proposed_rows<no_drafter, T> {
+  using type = normal_form<one_hot_row<T>>;
 };
-template <class W, class T, std::size_t N>
-constexpr bool is_workspace_of_turns = false;
-template <class T, std::size_t N, class R>
-constexpr bool is_workspace_of_turns<collaborative_workspace<T, N, R>&, T, N> = true;
-template <class W, class M, std::size_t N>
-struct check_workspace_of_turns
-    : check_is_workspace<is_workspace_of_turns<W, value_type_of<M>, N>> {};
-template <class D, class P, class W>
-struct check_proposer {
-  static constexpr bool fits = [] {
-    if constexpr (std::same_as<D, no_drafter>) return true;
-    else if constexpr (!Drafter<D, P>) return false;
-    else
-      return std::same_as<typename D::row_type,
-                          typename decltype(std::remove_reference_t<W>::proposals)::value_type>;
-  }();
-  static void say() {
-    static_assert(fits,
-                  "specagg: with::drafter{d} takes a Drafter whose row_type is the third parameter "
-                  "of the workspace: collaborative_workspace<float, 2, row_type> "
-                  "(docs/decoders.md, docs/drafters.md)");
-  }
-};
-template <class Policy, class M, std::size_t N>
-struct check_policy_of_turns : first_misfit<> {
-  static constexpr bool fits = true;
-};
-template <class Policy, class M>
-  requires(models_of<Policy> == 2 && !is_raw_logits<Policy>)
-struct check_policy_of_turns<Policy, M, 2> : check_policy<Policy, value_type_of<M>> {};
-
-template <class Names, class Models, class Text, class Most, class Policy, class C, class W,
-          class... Given>
-struct first_misfit_of_turns : first_misfit<check_text<Text, Most>, check_tie<Models>> {};
-template <class Names, class First, class Second, class... M, class Text, class Most, class Policy,
-          class C, class W, class... Given>
-struct first_misfit_of_turns<Names, std::tuple<First&, Second&, M&...>, Text, Most, Policy, C, W,
-                             Given...>
-    : first_misfit<check_text<Text, Most>, check_model<First>, check_model<Second>,
-                   check_model<M>..., check_one_value_type<Second, First>,
-                   check_one_value_type<M, First>..., check_chooser<C>,
-                   check_workspace_of_turns<W, First, 2 + sizeof...(M)>,
-                   check_given<Names, collaborative_result, W, First, Given...>,
-                   check_proposer<by_name_t<with::drafter, no_drafter, Given...>,
-                                  by_name_t<with::processor, no_processor, Given...>, W>,
-                   check_policy_of_turns<Policy, First, 2 + sizeof...(M)>> {};
-template <class Names, class Models, class... A>
-using misfit_of_turns =
-    typename first_misfit_of_turns<Names, std::remove_cvref_t<Models>, A...>::type;
 
 }  // namespace detail
+
+// The arguments of collaborative_decode fit together: M are at least two models of one value type,
+// C gives random numbers, and D proposes tokens before the models do, or is no_drafter.
+template <class D, class C, class... M>
+concept Collaborates =
+    sizeof...(M) >= 2 && (LogitSource<M> && ...) && Chooser<std::remove_reference_t<C>> &&
+    (std::same_as<typename M::value_type, std::common_type_t<typename M::value_type...>> && ...) &&
+    (std::same_as<std::remove_reference_t<D>, no_drafter> ||
+     Drafter<std::remove_reference_t<D>,
+             processor_ref<std::common_type_t<typename M::value_type...>>>);
+// The workspace of these models and this drafter.
+template <class D, class T, class... M>
+using collaborative_workspace_for =
+    collaborative_workspace<T, 1 + sizeof...(M),
+                            typename detail::proposed_rows<std::remove_reference_t<D>, T>::type>;
 
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the
 // workspace belong to this text, its buffer, its processor (the drafts have been pushed to it) and
@@ -419,46 +364,44 @@ using misfit_of_turns =
 // After a failure (also an exception) the next turn with the same arguments draws the same drafts
 // again and goes on with the chain. So the law stays exact, although what fails may depend on the
 // drafts. It needs a drafter whose rows are a function of its draft_position.
-template <class Text, class Most, class Models = detail::models_in_braces, class Policy, class C,
-          class W, class... Given>
-collaborative_result collaborative_turn(Text&& t, Most most, Models&& models, const Policy& policy,
-                                        C&& random, W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_turns<detail::names<with::processor, with::drafter>, Models,
-                                         Text, Most, Policy, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<collaborative_result, misfit>();
-  else return detail::take_turn(t, std::size_t(most), models, policy, random, work, given...);
+template <class First, class... More, class Policy, class C, class D = no_drafter>
+  requires Collaborates<D, C, First, More...>
+collaborative_result collaborative_turn(
+    const std::tuple<First&, More&...>& models, const Policy& policy, C&& random,
+    const decode_request<collaborative_workspace_for<D, typename First::value_type, More...>>& how,
+    D&& drafter = {}) {
+  return detail::take_turn(models, policy, random, how, how.most, drafter);
 }
 
-// Runs turns as decode_rounds runs rounds:
+// Runs turns as speculative_decode runs rounds:
 //   collaborative_workspace<float, 2> work(vocab_size, {{5, 1}});
-//   collaborative_decode(text, 64, std::tie(q, p), ensemble{0.3}, random, work)
-// By name it takes what a turn takes, accept and after_round, which is called after each turn. The
-// workspace has no drafts at the start and at the end.
-template <class Text, class Most, class Models = detail::models_in_braces, class Policy, class C,
-          class W, class... Given>
-status collaborative_decode(Text&& t, Most most, Models&& models, const Policy& policy, C&& random,
-                            W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_turns<
-      detail::names<with::processor, with::drafter, with::accept, with::after_round>, Models, Text,
-      Most, Policy, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    auto&& drafter = detail::by_name<with::drafter, no_drafter>(given...);
-    const auto turn = [&](std::size_t left) {
-      return detail::take_turn(t, left, models, policy, random, work, given...);
-    };
-    const auto cut = [&](std::size_t n) {
-      return std::apply(
-          [&](auto&... m) { return specagg::abandon(t, n, processor, work, drafter, m...); },
-          models);
-    };
-    // accept() or after_round() threw
-    const detail::on_exception restore([&] { (void)cut(t.size); });
-    const status s = detail::decode(t, std::size_t(most), work, turn, cut, given...);
-    const status ended = cut(t.size);
-    return s != status::ok ? s : ended;
-  }
+//   collaborative_decode(std::tie(q, p), ensemble{0.3}, random,
+//                        {.text = text, .most = 64, .work = work})
+// how.after_round is called after each turn. The workspace has no drafts at the start and at the
+// end.
+template <class First, class... More, class Policy, class C, class D = no_drafter>
+  requires Collaborates<D, C, First, More...>
+status collaborative_decode(
+    const std::tuple<First&, More&...>& models, const Policy& policy, C&& random,
+    const decode_request<collaborative_workspace_for<D, typename First::value_type, More...>>& how,
+    D&& drafter = {}) {
+  using T = typename First::value_type;
+  processor_ref<T> processor = how.processor;
+  const auto turn = [&](std::size_t left) {
+    return detail::take_turn(models, policy, random, how, left, drafter);
+  };
+  const auto cut = [&](std::size_t n) {
+    return std::apply(
+        [&](auto&... m) {
+          return specagg::abandon(how.text, n, processor, how.work, drafter, m...);
+        },
+        models);
+  };
+  // accept() or after_round() threw
+  const detail::on_exception restore([&] { (void)cut(how.text.size); });
+  const status s = detail::decode(how, turn, cut);
+  const status ended = cut(how.text.size);
+  return s != status::ok ? s : ended;
 }
 
 SPECAGG_END

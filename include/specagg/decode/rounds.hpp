@@ -6,18 +6,12 @@
 #include <span>
 #include <type_traits>
 
-#include <specagg/decode/with.hpp>
+#include <specagg/decode/request.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
-
-// Every decoder takes (text, most tokens, models, policy, random, workspace), and after these what
-// is given by its name (with.hpp). The options are the workspace's. No call keeps a reference to
-// its arguments. Between two calls text, models and processor go together, because they hold one
-// text; of a workspace its own comment says whether it does. What must outlive what, and what
-// threads may share: docs/decoders.md.
 
 namespace detail {
 
@@ -60,18 +54,17 @@ status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
 
 namespace detail {
 
-// The same with what is given by name, and the options of the workspace.
-template <class W, class Round, class Cut, class... Given>
-status decode(text& t, std::size_t most, W& work, Round&& round, Cut&& cut, Given&... given) {
-  auto&& accept = detail::by_name<with::accept, accept_all>(given...);
-  auto&& after_round = detail::by_name<with::after_round, ignore_round>(given...);
+// decode_rounds with a request. emissions, options: of its workspace.
+template <class W, class Round, class Cut>
+status decode(const decode_request<W>& how, Round&& round, Cut&& cut) {
   const auto told = [&](std::size_t left) {
     const auto result = round(left);
-    after_round(result, work);
+    if (how.after_round) how.after_round(result, how.work);
     return result;
   };
-  return specagg::decode_rounds(t, most, work.options.end_of_text, work.emissions, told, cut,
-                                accept);
+  const auto accept = [&](const emission& e) { return !how.accept || how.accept(e); };
+  return specagg::decode_rounds(how.text, how.most, how.work.options.end_of_text,
+                                how.work.emissions, told, cut, accept);
 }
 
 // One round of each text. A round that fails (or throws) leaves no trace but its status. It has

@@ -3,142 +3,107 @@
 // one call, verify, commit, roll both back.
 // Proved: proofs/decode.v, `speculative_decode_has_law`, `block_decode_has_law`.
 #pragma once
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
-#include <specagg/decode/detail/misfit.hpp>
 #include <specagg/decode/detail/speculation.hpp>
+#include <specagg/decode/length.hpp>
+#include <specagg/decode/request.hpp>
+#include <specagg/decode/workspace.hpp>
 #include <specagg/draft/model.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
+
+// V verifies chains of tokens drawn from rows like those in the workspace W, with the chooser C:
+// token_verifier, block_verifier, match_verifier, coupled_verifier, or your own
+// (verify/verifiers.hpp). A tree's verifier does not.
+template <class V, class W, class C>
+concept ChainVerifier =
+    requires(const V& verifier, W& work, C& random, std::size_t n, std::span<double> scratch) {
+      verifier.propose(work.draft_rows[n], std::uint32_t(n), n, random, scratch);
+    };
+
+// The arguments of speculative_decode fit together. D drafts, M scores, C gives random numbers, V
+// verifies, L says how long drafts are.
+template <class D, class M, class C, class V, class L>
+concept Speculates = LogitSource<std::remove_reference_t<M>> &&
+                     DraftsFor<std::remove_reference_t<D>, std::remove_reference_t<M>> &&
+                     Chooser<std::remove_reference_t<C>> &&
+                     ChainVerifier<V, workspace_for<D, M>, std::remove_reference_t<C>> &&
+                     DraftLength<std::remove_cvref_t<L>>;
+
 namespace detail {
 
-// f(text), with these arguments as a text; a draft model becomes a drafter.
-template <class D, class M, class Policy, class C, class W, class F, class... Given>
-auto with_text(text& t, std::size_t most, D& draft, M& target, const Policy& policy, C& random,
-               W& work, F&& f, Given&... given) {
+// f(text) with these arguments as a text. A draft model becomes a drafter.
+template <class D, class M, class Policy, class C, class W, class V, class L, class F>
+auto with_text(D& draft, M& target, const Policy& policy, C& random, const decode_request<W>& how,
+               const V& verifier, L& length, F&& f) {
   if constexpr (LogitSource<D>) {
-    model_drafter<D> drafter(draft, work.draft_logits, work.options.sample);
-    return detail::with_text(t, most, drafter, target, policy, random, work, f, given...);
+    model_drafter<D> drafter(draft, how.work.draft_logits, how.work.options.sample);
+    return detail::with_text(drafter, target, policy, random, how, verifier, length, f);
   } else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    auto&& accept = detail::by_name<with::accept, accept_all>(given...);
-    const auto& verifier = detail::by_name<with::verifier, token_verifier>(given...);
-    auto&& length = detail::by_name<with::length, fixed_draft_length>(given...);
-    together_text one(t, most, draft, target, policy, random, work, with::processor{processor},
-                      with::accept{accept}, with::verifier{verifier}, with::length{length});
+    together_text<D, M, Policy, C, const V&, L&> one(
+        draft, target, policy, random,
+        {.text = how.text, .most = how.most, .work = how.work, .processor = how.processor},
+        verifier, length);
+    one.accept = how.accept;  // it lasts as long as this call
     return f(one);
   }
 }
 
-template <class D>
-struct row_of_draft {
-  using type = typename D::row_type;
-};
-template <LogitSource D>
-struct row_of_draft<D> {
-  using type = normal_form<processed_row<typename D::value_type>>;
-};
-template <class W, class D, class M>
-struct check_drafting_workspace {
-  static constexpr bool fits =
-      object_of<W, drafting_workspace<value_type_of<M>, typename row_of_draft<D>::type>>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: with a drafter the workspace is a drafting_workspace, not const, of "
-                  "the target's value_type and the drafter's row_type, made with the options "
-                  "(docs/drafters.md)");
-  }
-};
-template <class W, LogitSource D, class M>
-struct check_drafting_workspace<W, D, M> : check_workspace<W, speculative_workspace, M> {};
-template <class V, class D, class C>
-struct check_verifier {
-  static constexpr bool fits = requires(const V& verifier, typename row_of_draft<D>::type& row,
-                                        C& random, std::size_t n, std::span<double> scratch) {
-    verifier.propose(row, std::uint32_t(n), n, random, scratch);
-  };
-  static void say() {
-    static_assert(fits,
-                  "specagg: this verifies no drafts of this decoder: with::verifier{v} takes "
-                  "token_verifier{}, block_verifier{}, match_verifier{}, coupled_verifier{noise} "
-                  "(docs/decoders.md)");
-  }
-};
-template <class L>
-struct check_length {
-  static constexpr bool fits = DraftLength<L>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: this is no DraftLength: with::length{l} takes an object with the "
-                  "members of fixed_draft_length (decode/speculative.hpp, docs/decoders.md)");
-  }
-};
-
-template <class Names, class Text, class Most, class D, class M, class C, class W, class... Given>
-using misfit_of_speculation = typename first_misfit<
-    check_text<Text, Most>, check_model<M>,
-    check_processor<by_name_t<with::processor, no_processor, Given...>, M>,
-    check_drafter<
-        D, Drafter<std::remove_reference_t<D>, by_name_t<with::processor, no_processor, Given...>>>,
-    check_one_value_type<D, M, true>, check_chooser<C>,
-    check_drafting_workspace<W, std::remove_reference_t<D>, M>,
-    check_given<Names, speculative_result, W, M, Given...>,
-    check_verifier<by_name_t<with::verifier, token_verifier, Given...>, std::remove_reference_t<D>,
-                   std::remove_reference_t<C>>,
-    check_length<by_name_t<with::length, fixed_draft_length, Given...>>>::type;
-
 }  // namespace detail
 
-// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and
-// allocates no memory. `draft` is a draft model, whose rows are sampled as the target's, or a
-// drafter. If it has no row (a lookup that finds nothing, a draft model whose context is full) it
-// drafts nothing. That ends the text only if the policy reads the draft's row: `why` is then the
-// drafter's status. invalid_parameter: nothing may be appended, the policy's parameters are out of
-// range, or the workspace was made for a smaller gamma. By name it takes a processor, a verifier
-// and a length.
+// One round. Appends 1 to how.most tokens to the text (0 only if `why` is not ok). It works in the
+// workspace and allocates no memory.
+//   draft     a draft model, whose rows are sampled as the target's, or a drafter. If it has no row
+//             (a lookup that finds nothing, a draft model whose context is full) it drafts nothing.
+//             That ends the text only if the policy reads the draft's row: `why` is then the
+//             drafter's status
+//   how       accept and after_round are not called
+//   verifier  how drafts are verified
+//   length    how long drafts are; it learns from the round if it is not const
+// invalid_parameter: nothing may be appended, the policy's parameters are out of range, or the
+// workspace was made for a smaller gamma.
 //
 // A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
 // the same arguments draws the same draft again: the law stays exact, although what fails may
 // depend on the draft.
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-speculative_result speculative_round(Text&& t, Most most, D&& draft, M&& target,
-                                     const Policy& policy, C&& random, W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_speculation<detail::names<with::processor, with::verifier, with::length>,
-                                    Text, Most, D, M, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<speculative_result, misfit>();
-  else
-    return detail::with_text(
-        t, std::size_t(most), draft, target, policy, random, work,
-        [](auto& one) { return detail::run_round(detail::speculation(one)); }, given...);
+template <class D, class M, class Policy, class C, class V = token_verifier,
+          class L = fixed_draft_length>
+  requires Speculates<D, M, C, V, L>
+speculative_result speculative_round(D&& draft, M&& target, const Policy& policy, C&& random,
+                                     const decode_request<workspace_for<D, M>>& how,
+                                     const V& verifier = {}, L&& length = {}) {
+  return detail::with_text(draft, target, policy, random, how, verifier, length,
+                           [](auto& one) { return detail::run_round(detail::speculation(one)); });
 }
 
-// Runs rounds as decode_rounds does, with a draft model or a drafter:
+// Runs rounds until how.most tokens were appended, the text ended, how.accept returned false, or a
+// round failed. Returns ok, or why the round failed. The token for which accept is false is the
+// last one kept; later tokens of that round are removed. The arguments are those of a round.
 //   speculative_workspace<float> work(vocab_size, decode_options{.gamma = 4});
-//   speculative_decode(text, 64, draft_model, target_model, lossless{}, random, work)
-// A drafter takes a drafting_workspace<float, row_type>. By name it takes what a round takes,
-// accept and after_round.
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-status speculative_decode(Text&& t, Most most, D&& draft, M&& target, const Policy& policy,
-                          C&& random, W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_speculation<
-      detail::names<with::processor, with::verifier, with::length, with::accept, with::after_round>,
-      Text, Most, D, M, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& after_round = detail::by_name<with::after_round, ignore_round>(given...);
-    const auto write = [&](auto& one) {
-      while (one.goes_on()) {
-        detail::speculation round(one);
-        after_round(detail::run_round(round), work);
-        round.settle();
-        round.ask_accept();
-      }
-      return one.why;
-    };
-    return detail::with_text(t, std::size_t(most), draft, target, policy, random, work, write,
-                             given...);
-  }
+//   speculative_decode(draft_model, target_model, lossless{}, random,
+//                      {.text = text, .most = 64, .work = work})
+// A drafter takes a drafting_workspace<float, row_type>.
+template <class D, class M, class Policy, class C, class V = token_verifier,
+          class L = fixed_draft_length>
+  requires Speculates<D, M, C, V, L>
+status speculative_decode(D&& draft, M&& target, const Policy& policy, C&& random,
+                          const decode_request<workspace_for<D, M>>& how, const V& verifier = {},
+                          L&& length = {}) {
+  const auto write = [&](auto& one) {
+    while (one.goes_on()) {
+      detail::speculation round(one);
+      const speculative_result result = detail::run_round(round);
+      if (how.after_round) how.after_round(result, how.work);
+      round.settle();
+      round.ask_accept();
+    }
+    return one.why;
+  };
+  return detail::with_text(draft, target, policy, random, how, verifier, length, write);
 }
 
 SPECAGG_END

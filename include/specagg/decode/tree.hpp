@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/decode/detail/misfit.hpp>
+#include <specagg/decode/detail/tree_reader.hpp>
+#include <specagg/decode/request.hpp>
 #include <specagg/decode/rounds.hpp>
-#include <specagg/decode/detail/tree_workspace.hpp>
-#include <specagg/draft/drafter.hpp>
+#include <specagg/decode/tree_workspace.hpp>
 #include <specagg/draft/detail/grow.hpp>
+#include <specagg/draft/drafter.hpp>
 #include <specagg/verify/tree.hpp>
 
 SPECAGG_BEGIN
@@ -30,17 +31,10 @@ struct fixed_growth {
   static constexpr bool grows = false;
 };
 
-// The result of one round. drafted: nodes of the tree; accepted: of them, on the path that was
-// kept. The rest as in speculative_result (decode/speculative.hpp).
-struct [[nodiscard]] tree_result {
-  std::size_t drafted = 0, accepted = 0, emitted = 0;
-  status why = status::ok, draft_why = status::ok;
-};
-
 namespace detail {
 
 // One round of tree_round. G is const where nothing is to be learned.
-template <class D, class M, class Policy, class C, class P, class V, class G>
+template <class D, class M, class Policy, class C, class V, class G>
 struct tree_speculation {
   using T = typename M::value_type;
   using row = normal_form<processed_row<T>>;
@@ -52,7 +46,7 @@ struct tree_speculation {
   M& target;
   const Policy& policy;
   C& chooser;
-  P& processor;
+  processor_ref<T> processor;
   tree_workspace<T>& work;
   const V& verifier;
   G& learned;
@@ -232,115 +226,89 @@ struct tree_speculation {
   }
 };
 
-// One round; what is given by other names than its own is not used.
-template <class D, class M, class Policy, class C, class W, class... Given>
-tree_result grow_tree(text& t, std::size_t most, D& draft, M& target, const Policy& policy,
-                      C& random, W& work, Given&... given) {
-  auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-  const auto& verifier = detail::by_name<with::verifier, traversal>(given...);
-  auto&& growth = detail::by_name<with::growth, fixed_growth>(given...);
-  return detail::run_round(
-      tree_speculation<D, M, Policy, C, std::remove_reference_t<decltype(processor)>,
-                       std::remove_cvref_t<decltype(verifier)>,
-                       std::remove_reference_t<decltype(growth)>>{
-          t, most, draft, target, policy, random, processor, work, verifier, growth});
+template <class D, class M, class Policy, class C, class W, class V, class G>
+tree_result grow_tree(D& draft, M& target, const Policy& policy, C& random,
+                      const decode_request<W>& how, std::size_t most, const V& verifier,
+                      G& growth) {
+  return detail::run_round(tree_speculation<D, M, Policy, C, V, G>{
+      how.text, most, draft, target, policy, random, how.processor, how.work, verifier, growth});
 }
-
-template <class V, class M, class C>
-struct check_tree_verifier {
-  using row = normal_form<processed_row<value_type_of<M>>>;
-  static constexpr bool fits =
-      requires(const V& verifier, const draft_tree& tree, std::span<row> rows, C& random,
-               const tree_memory<typename row::value_type>& memory) {
-        {
-          verifier.verify(tree, rows, rows, rows, 0, random, memory)
-        } -> std::same_as<tree_verdict>;
-      };
-  static void say() {
-    static_assert(fits,
-                  "specagg: this verifies no trees: with::verifier{v} of a tree takes traversal{} "
-                  "or recursive_rejection{} (docs/trees.md)");
-  }
-};
-template <class G, class D>
-struct check_growth {
-  static constexpr bool fits = [] {
-    if constexpr (!requires { G::grows; }) return false;
-    else if constexpr (!G::grows) return true;
-    else
-    return LogitSource<D>&&
-      requires(const G & growth)
-    {
-      growth.worth_level(0.5);
-    };
-  }();
-  static void say() {
-    static_assert(fits,
-                  "specagg: with::growth{g} takes an object with the members of plan::tree_growth, "
-                  "and a tree grows by the rows of a draft model (docs/trees.md)");
-  }
-};
-template <class Names, class Text, class Most, class D, class M, class C, class W, class... Given>
-using misfit_of_tree = typename first_misfit<
-    check_text<Text, Most>, check_drafter<D, TreeDrafter<std::remove_reference_t<D>>>,
-    check_model<M>, check_one_value_type<D, M>, check_chooser<C>,
-    check_workspace<W, tree_workspace, M>, check_given<Names, tree_result, W, M, Given...>,
-    check_tree_verifier<by_name_t<with::verifier, traversal, Given...>, M,
-                        std::remove_reference_t<C>>,
-    check_growth<by_name_t<with::growth, fixed_growth, Given...>,
-                 std::remove_reference_t<D>>>::type;
 
 }  // namespace detail
 
-// Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The
-// draft model is called once for each level of the tree, the target once (and once more for a
-// prompt that it has not read). No allocation. A draft model that fails ends the tree there. A
-// TreeDrafter in its place proposes up to options.shape[d] tokens after every node of depth d
+// V verifies trees of drafts with rows R and the chooser C: traversal, recursive_rejection, or your
+// own (verify/tree.hpp). A chain's verifier does not.
+template <class V, class R, class C>
+concept TreeVerifier = requires(const V& verifier, const draft_tree& tree, std::span<R> rows,
+                                C& random, const tree_memory<typename R::value_type>& memory) {
+  { verifier.verify(tree, rows, rows, rows, 0, random, memory) } -> std::same_as<tree_verdict>;
+};
+// G says how trees grow by the rows of a draft model: fixed_growth, or an object with the members
+// of plan::tree_growth.
+template <class G>
+concept TreeGrowth = requires {
+  { G::grows } -> std::convertible_to<bool>;
+} && (!G::grows || requires(const G& growth) { growth.worth_level(0.5); });
+
+// The arguments of tree_decode fit together. D drafts, M scores, C gives random numbers, V
+// verifies, G says how trees grow, which needs a draft model.
+template <class D, class M, class C, class V, class G>
+concept SpeculatesWithTrees =
+    LogitSource<std::remove_reference_t<M>> &&
+    (TreeDrafter<std::remove_reference_t<D>> ||
+     (LogitSource<std::remove_reference_t<D>> &&
+      SameValueType<std::remove_reference_t<D>, std::remove_reference_t<M>>)) &&
+    Chooser<std::remove_reference_t<C>> &&
+    TreeVerifier<V, normal_form<processed_row<typename std::remove_reference_t<M>::value_type>>,
+                 std::remove_reference_t<C>> &&
+    TreeGrowth<std::remove_reference_t<G>> &&
+    (!std::remove_reference_t<G>::grows || LogitSource<std::remove_reference_t<D>>);
+// The workspace of tree_decode for this target.
+template <class M>
+using tree_workspace_for = tree_workspace<typename std::remove_reference_t<M>::value_type>;
+
+// One round. Appends 1 to how.most tokens to the text (0 only if `why` is not ok), with exactly the
+// law pi. The draft model is called once for each level of the tree, the target once (and once more
+// for a prompt that it has not read). No allocation. A draft model that fails ends the tree there.
+// A TreeDrafter in its place proposes up to options.shape[d] tokens after every node of depth d
 // (options.propose is not read); then the policy may not read the draft (invalid_parameter).
-//   work      made for trees as large as its options say, and with a draft model if there is one:
-//             else invalid_parameter
-// By name it takes a processor, and
+//   how       work: made for trees as large as its options say, and with a draft model if there is
+//             one; else invalid_parameter. accept and after_round are not called
 //   verifier  traversal or recursive_rejection
 //   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says
-//             which nodes and levels are worth it. Then options.shape is how deep the tree may be
-//             and how many children a node may have; children are the most likely tokens, and one
-//             drawn from the rest where that is worth it
+//             which nodes and levels are worth it, and learns from the round if it is not const.
+//             Then options.shape is how deep the tree may be and how many children a node may have;
+//             children are the most likely tokens, and one drawn from the rest where that is worth
+//             it
 // A round that fails leaves text and growth as they were, as in speculative_round.
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-tree_result tree_round(Text&& t, Most most, D&& draft, M&& target, const Policy& policy, C&& random,
-                       W&& work, Given&&... given) {
-  using misfit =
-      detail::misfit_of_tree<detail::names<with::processor, with::verifier, with::growth>, Text,
-                             Most, D, M, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<tree_result, misfit>();
-  else
-    return detail::grow_tree(t, std::size_t(most), draft, target, policy, random, work, given...);
+template <class D, class M, class Policy, class C, class V = traversal, class G = fixed_growth>
+  requires SpeculatesWithTrees<D, M, C, V, G>
+tree_result tree_round(D&& draft, M&& target, const Policy& policy, C&& random,
+                       const decode_request<tree_workspace_for<M>>& how, const V& verifier = {},
+                       G&& growth = {}) {
+  return detail::grow_tree(draft, target, policy, random, how, how.most, verifier, growth);
 }
 
-// Runs rounds as decode_rounds does:
+// Runs rounds as speculative_decode does:
 //   const std::size_t shape[] = {3, 2, 1};
 //   tree_workspace<float> work(vocab_size, tree_options{shape});
-//   tree_decode(text, 64, draft_model, target_model, lossless{}, random, work)
-// By name it takes what a round takes, accept and after_round.
-template <class Text, class Most, class D, class M, class Policy, class C, class W, class... Given>
-status tree_decode(Text&& t, Most most, D&& draft, M&& target, const Policy& policy, C&& random,
-                   W&& work, Given&&... given) {
-  using misfit = detail::misfit_of_tree<
-      detail::names<with::processor, with::verifier, with::growth, with::accept, with::after_round>,
-      Text, Most, D, M, C, W, Given...>;
-  if constexpr (detail::Misfit<misfit>) return detail::refuse<status, misfit>();
-  else {
-    auto&& processor = detail::by_name<with::processor, no_processor>(given...);
-    const auto round = [&](std::size_t left) {
-      return detail::grow_tree(t, left, draft, target, policy, random, work, given...);
-    };
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, draft, target);
-    };
-    // accept() or after_round() threw
-    const detail::on_exception restore([&] { (void)cut(t.size); });
-    return detail::decode(t, std::size_t(most), work, round, cut, given...);
-  }
+//   tree_decode(draft_model, target_model, lossless{}, random,
+//               {.text = text, .most = 64, .work = work})
+template <class D, class M, class Policy, class C, class V = traversal, class G = fixed_growth>
+  requires SpeculatesWithTrees<D, M, C, V, G>
+status tree_decode(D&& draft, M&& target, const Policy& policy, C&& random,
+                   const decode_request<tree_workspace_for<M>>& how, const V& verifier = {},
+                   G&& growth = {}) {
+  const auto round = [&](std::size_t left) {
+    return detail::grow_tree(draft, target, policy, random, how, left, verifier, growth);
+  };
+  processor_ref processor = how.processor;
+  const auto cut = [&](std::size_t n) {
+    return specagg::truncate(how.text, n, processor, draft, target);
+  };
+  // accept() or after_round() threw
+  const detail::on_exception restore([&] { (void)cut(how.text.size); });
+  return detail::decode(how, round, cut);
 }
 
 SPECAGG_END

@@ -172,7 +172,7 @@ struct acceptance_predictor {
 };
 
 // What is expected of the tokens of a draft before p is known, of up to 4 drafters. It reads rows
-// and measured acceptances, and no token. It is a length (decode/speculative.hpp: begin, another,
+// and measured acceptances, and no token. It is a length (decode/length.hpp: begin, another,
 // keep, observe) that refuses no row, and what one that does is made of.
 struct draft_forecast {
   static constexpr bool reads_acceptances = true, reads_confidence = true;

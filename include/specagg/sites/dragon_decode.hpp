@@ -19,16 +19,28 @@
 SPECAGG_BEGIN
 namespace sites {
 
-// What the workspace of dragon_decode is made with.
+// The options of a dragon_workspace.
 struct dragon_options {
   sampling sample = {};  // of both sites' rows
   end_tokens end_of_text = {};
+};
+
+// The result of one round: the drafts of both sites, the weights, and whose draft the token
+// confirmed. emitted: 1, or 0 if `why` is not ok. Then the text is as it was.
+struct [[nodiscard]] dragon_result {
+  std::array<token_id, 2> drafted = {no_token, no_token};  // by side
+  site_weights weights = {};
+  bool accepted_l = false, accepted_r = false;
+  std::size_t emitted = 0;
+  status why = status::ok;
 };
 
 // All memory that a round needs, allocated once; and the options, which may be changed between
 // calls. T: the type of the models' logits.
 template <class T>
 struct dragon_workspace {
+  using value_type = T;
+  using result_type = dragon_result;
   dragon_options options;
   std::size_t vocabulary;
   std::array<std::vector<T>, 2> logits;                    // by side, V each
@@ -41,16 +53,6 @@ struct dragon_workspace {
         vocabulary(vocab_size),
         logits{std::vector<T>(vocab_size), std::vector<T>(vocab_size)},
         scratch(verify_scratch(vocab_size)) {}
-};
-
-// The result of one round: the drafts of both sites, the weights, and whose draft the token
-// confirmed. emitted: 1, or 0 if `why` is not ok. Then the text is as it was.
-struct [[nodiscard]] dragon_result {
-  std::array<token_id, 2> drafted = {no_token, no_token};  // by side
-  site_weights weights = {};
-  bool accepted_l = false, accepted_r = false;
-  std::size_t emitted = 0;
-  status why = status::ok;
 };
 
 namespace detail {
@@ -110,67 +112,46 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   return result;
 }
 
-template <class Weights>
-struct check_weights {
-  static constexpr bool fits =
-      std::convertible_to<const Weights&, site_weights> ||
-      std::is_invocable_r_v<site_weights, const Weights&, std::span<const token_id>>;
-  static void say() {
-    static_assert(fits,
-                  "specagg: after the models come the weights: site_weights, or a function that "
-                  "gives them for a text (docs/two-sites-driver.md)");
-  }
-};
-template <class Drafts, class R>
-struct check_drafts {
-  static constexpr bool fits =
-      requires(Drafts drafts, const processed_row<specagg::detail::value_type_of<R>>& row,
-               std::span<double> scratch) {
-        { drafts.draw(side::l, row, std::uint32_t(), scratch) } -> std::same_as<token_id>;
-      };
-  static void say() {
-    static_assert(fits,
-                  "specagg: after the weights come the drafts, not const: "
-                  "sites::independent_drafts or sites::shared_drafts (docs/two-sites-driver.md)");
-  }
-};
 }  // namespace detail
+
+// The weights of the two sites: site_weights, or a function that gives them for a text.
+template <class W>
+concept SiteWeights = std::convertible_to<const W&, site_weights> ||
+                      std::is_invocable_r_v<site_weights, const W&, std::span<const token_id>>;
+// How drafts are drawn, and how two become one token: independent_drafts, shared_drafts. T: of the
+// logits.
+template <class D, class T>
+concept SiteDrafts = requires(D& drafts, const processed_row<T>& row, std::span<double> scratch) {
+  { drafts.draw(side::l, row, std::uint32_t(), scratch) } -> std::same_as<token_id>;
+};
 
 // Emits tokens of the law pi = eta^l p^l + eta^r p^r. Runs rounds as decode_rounds does, one token
 // in each.
 //   dragon_workspace<float> work(vocab_size, dragon_options{});
-//   dragon_decode(text, 64, device, cloud, weigh_sites(h_l, h_r), drafts, work)
+//   dragon_decode(device, cloud, weigh_sites(h_l, h_r), drafts,
+//                 {.text = text, .most = 64, .work = work})
 //   l, r     the models of the two sites; they may have seen any prefix of the text. A site with
 //            documents is a site_source (documents.hpp)
 //   weights  site_weights, or a function that gives them for the text so far. It is called after
 //            both rows were computed: [&](auto&&) { return weigh_sites(l.h(), r.h()); }
 //   drafts   sites::independent_drafts or sites::shared_drafts: how drafts are drawn, and how two
 //            become one token
-// By name it takes a processor, accept and after_round; the workspace has both rows. In the
-// emissions, origin::accepted marks a token that a site drafted; log_p is the one under p^r. If a
-// model fails (a status or an exception), or the weights are no law (NaN, negative, of another sum
-// than 1: undefined_target), the text has the tokens before, and the next call draws the same
-// drafts and goes on.
-template <class Text, class Most, class L, class R, class Weights, class Drafts, class W,
-          class... Given>
-status dragon_decode(Text&& t, Most most, L&& l, R&& r, const Weights& weights, Drafts&& drafts,
-                     W&& work, Given&&... given) {
-  using names = specagg::detail::names<with::processor, with::accept, with::after_round>;
-  using misfit = typename specagg::detail::first_misfit<
-      specagg::detail::check_text<Text, Most>, specagg::detail::check_model<L>,
-      specagg::detail::check_model<R>, specagg::detail::check_one_value_type<L, R>,
-      detail::check_weights<Weights>, detail::check_drafts<Drafts, R>,
-      specagg::detail::check_workspace<W, dragon_workspace, R>,
-      specagg::detail::check_given<names, dragon_result, W, R, Given...>>::type;
-  if constexpr (specagg::detail::Misfit<misfit>) return specagg::detail::refuse<status, misfit>();
-  else {
-    auto&& processor = specagg::detail::by_name<with::processor, no_processor>(given...);
-    const auto round = [&](std::size_t) {
-      return detail::dragon_round(t, l, r, weights, drafts, work, processor);
-    };
-    const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };
-    return specagg::detail::decode(t, std::size_t(most), work, round, cut, given...);
-  }
+// After a round the workspace has both rows. In the emissions, origin::accepted marks a token that
+// a site drafted; log_p is the one under p^r. If a model fails (a status or an exception), or the
+// weights are no law (NaN, negative, of another sum than 1: undefined_target), the text has the
+// tokens before, and the next call draws the same drafts and goes on.
+template <class L, class R, SiteWeights Weights, class Drafts>
+  requires Cascades<L, R> && SiteDrafts<std::remove_reference_t<Drafts>,
+                                        typename std::remove_reference_t<R>::value_type>
+status dragon_decode(
+    L&& l, R&& r, const Weights& weights, Drafts&& drafts,
+    const decode_request<dragon_workspace<typename std::remove_reference_t<R>::value_type>>& how) {
+  processor_ref processor = how.processor;
+  const auto round = [&](std::size_t) {
+    return detail::dragon_round(how.text, l, r, weights, drafts, how.work, processor);
+  };
+  const auto cut = [&](std::size_t n) { return specagg::truncate(how.text, n, processor, l, r); };
+  return specagg::detail::decode(how, round, cut);
 }
 
 }  // namespace sites

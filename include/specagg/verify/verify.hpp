@@ -185,7 +185,7 @@ struct check_combines_rows {
     static_assert(fits,
                   "specagg: raw_logits combines logits, not rows: verify by "
                   "raw_logits_verifier(token_verifier(), memory, sampling); a decoder is given it "
-                  "by name, with::verifier{...} (docs/mathematics.md)");
+                  "after the request (docs/mathematics.md)");
   }
 };
 template <class Policy>

@@ -43,7 +43,7 @@ std::vector<way> ways(double temperature, bool quick) {
     all.push_back({"sequence", "chow", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
                                               random_streams& r, auto& work) {
-                       return sequence_decode(t, n, q, p, alpha, r, work);
+                       return sequence_decode(q, p, alpha, r, {.text = t, .most = n, .work = work});
                      };
                      return run(rest...);
                    })});
@@ -51,7 +51,8 @@ std::vector<way> ways(double temperature, bool quick) {
     all.push_back({"sequential", "chow", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
                                               random_streams& r, auto& work) {
-                       return sequential_decode(t, n, q, p, chow{alpha}, r, work);
+                       return sequential_decode(q, p, chow{alpha}, r,
+                                                {.text = t, .most = n, .work = work});
                      };
                      return run(rest...);
                    })});
@@ -59,7 +60,8 @@ std::vector<way> ways(double temperature, bool quick) {
     all.push_back({"oracle", "diff", alpha, with_work([alpha](auto&&... rest) {
                      const auto run = [alpha](text& t, std::size_t n, meter& q, meter& p,
                                               random_streams& r, auto& work) {
-                       return oracle_decode(t, n, q, p, diff{alpha}, r, work);
+                       return oracle_decode(q, p, diff{alpha}, r,
+                                            {.text = t, .most = n, .work = work});
                      };
                      return run(rest...);
                    })});

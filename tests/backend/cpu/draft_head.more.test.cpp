@@ -300,16 +300,21 @@ TEST_CASE(
     drafting_workspace<float, normal_form<mapped_row<float>>> work(
         h.target.vocab_size(), {.gamma = gamma, .sample = {.temperature = 0}});
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 200, drafter, h.target, lossless{}, chooser, work,
-                               with::accept{[&](const emission& e) {
-                                 log_p.push_back(e.log_p);
-                                 return true;
-                               }},
-                               with::after_round{[&](const auto& r, const auto&) {
-                                 drafted += r.drafted;
-                                 accepted += r.accepted;
-                               }},
-                               with::verifier{verifier}) == status::ok);
+    REQUIRE(speculative_decode(drafter, h.target, lossless{}, chooser,
+                               {.text = t,
+                                .most = 200,
+                                .work = work,
+                                .accept =
+                                    [&](const emission& e) {
+                                      log_p.push_back(e.log_p);
+                                      return true;
+                                    },
+                                .after_round =
+                                    [&](const auto& r, const auto&) {
+                                      drafted += r.drafted;
+                                      accepted += r.accepted;
+                                    }},
+                               verifier) == status::ok);
     return buffer;
   };
   std::size_t drafted = 0, accepted = 0, nothing = 0;
@@ -344,10 +349,13 @@ TEST_CASE(
         h.target.vocab_size(),
         tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}});
     random_streams chooser(1);
-    REQUIRE(tree_decode(t, 120, mapped, h.target, lossless{}, chooser, work,
-                        with::after_round{[&](const tree_result& r, const auto&) {
-                          accepted += r.accepted;
-                        }}) == status::ok);
+    REQUIRE(tree_decode(mapped, h.target, lossless{}, chooser,
+                        {.text = t,
+                         .most = 120,
+                         .work = work,
+                         .after_round = [&](const tree_result& r, const auto&) {
+                           accepted += r.accepted;
+                         }}) == status::ok);
     return buffer;
   };
   const auto expected = decode(none);
@@ -376,8 +384,8 @@ TEST_CASE(
   std::size_t drafted_tokens = 0, others = 0;
   while (t.size < buffer.size()) {
     const std::size_t start = t.size;
-    const auto r =
-        speculative_round(t, buffer.size() - start, drafter, h.target, policy, chooser, work);
+    const auto r = speculative_round(drafter, h.target, policy, chooser,
+                                     {.text = t, .most = buffer.size() - start, .work = work});
     REQUIRE(r.why == status::ok);
     for (std::size_t i = start; i < t.size; ++i) {
       // q: the target has read all but the last token before the round; p: all before token i.

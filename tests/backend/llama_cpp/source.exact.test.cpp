@@ -129,15 +129,18 @@ TEST_CASE(
       random_streams random(seed);
       std::size_t accepted = 0, wrong = 0;
       const status why = speculative_decode(
-          t, most, draft.source, s, lossless{}, random, work,
-          with::after_round{[&](const speculative_result& r, const auto& w) {
-            accepted += r.accepted;
-            for (std::size_t i = 0; i < r.emitted; ++i) {
-              const auto given = row(std::span<const float>(w.target_logits), i, V);
-              wrong += token_id(std::max_element(given.begin(), given.end()) - given.begin()) !=
-                       w.emissions[i].token;
-            }
-          }});
+          draft.source, s, lossless{}, random,
+          {.text = t,
+           .most = most,
+           .work = work,
+           .after_round = [&](const speculative_result& r, const auto& w) {
+             accepted += r.accepted;
+             for (std::size_t i = 0; i < r.emitted; ++i) {
+               const auto given = row(std::span<const float>(w.target_logits), i, V);
+               wrong += token_id(std::max_element(given.begin(), given.end()) - given.begin()) !=
+                        w.emissions[i].token;
+             }
+           }});
       REQUIRE(why == status::ok);
       CHECK(std::equal(alone.begin(), alone.end(), buffer.begin()));
       CHECK(wrong == 0);

@@ -244,13 +244,16 @@ TEST_CASE(
       V, {.gamma = 3, .sample = {.temperature = 0}});
   random_streams random(1);
   std::size_t emitted = 0, accepted = 0, drafted = 0;
-  const status why =
-      speculative_decode(t, 20, drafts, s, lossless{}, random, work,
-                         with::accept{[&](const emission&) { return ++emitted < 20; }},
-                         with::after_round{[&](const speculative_result& r, const auto&) {
-                           accepted += r.accepted;
-                           drafted += r.drafted;
-                         }});
+  const status why = speculative_decode(drafts, s, lossless{}, random,
+                                        {.text = t,
+                                         .most = 20,
+                                         .work = work,
+                                         .accept = [&](const emission&) { return ++emitted < 20; },
+                                         .after_round =
+                                             [&](const speculative_result& r, const auto&) {
+                                               accepted += r.accepted;
+                                               drafted += r.drafted;
+                                             }});
   CHECK(why == status::ok);
   CHECK(drafted > accepted);  // so the target had to go back
   CHECK(std::vector<token_id>(buffer.begin(), buffer.begin() + 23) == alone);

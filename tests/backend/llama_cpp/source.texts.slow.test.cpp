@@ -69,17 +69,20 @@ TEST_CASE(
         V, {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text});
     random_streams random(1);
     const status why = speculative_decode(
-        t, most, drafts, s, lossless{}, random, work,
-        with::after_round{[&](const speculative_result& r, const auto& w) {
-          drafted += r.drafted;
-          accepted += r.accepted;
-          emitted += r.emitted;
-          for (std::size_t i = 0; i < r.emitted; ++i) {
-            const auto row = test::row(w.target_logits, i, V);
-            wrong += token_id(std::max_element(row.begin(), row.end()) - row.begin()) !=
-                     w.emissions[i].token;
-          }
-        }});
+        drafts, s, lossless{}, random,
+        {.text = t,
+         .most = most,
+         .work = work,
+         .after_round = [&](const speculative_result& r, const auto& w) {
+           drafted += r.drafted;
+           accepted += r.accepted;
+           emitted += r.emitted;
+           for (std::size_t i = 0; i < r.emitted; ++i) {
+             const auto row = test::row(w.target_logits, i, V);
+             wrong += token_id(std::max_element(row.begin(), row.end()) - row.begin()) !=
+                      w.emissions[i].token;
+           }
+         }});
     REQUIRE(why == status::ok);
     const bool same =
         t.size == alone.size() && std::equal(alone.begin(), alone.end(), buffer.begin());

@@ -229,8 +229,8 @@ TEST_CASE(
   random_streams random(3);
   std::size_t rounds = 0, emitted = 0, checked = 0;
   while (emitted < 60) {
-    const auto r =
-        tree_round(t, 60 - emitted, draft.source, target.source, lossless{}, random, work);
+    const auto r = tree_round(draft.source, target.source, lossless{}, random,
+                              {.text = t, .most = 60 - emitted, .work = work});
     REQUIRE(r.why == status::ok);
     // work.target_logits: by node; the nodes on the path follow from the tokens.
     std::uint32_t at = 0;

@@ -53,7 +53,8 @@ ended by_turns(const Policy& policy, std::size_t dead_end = 1000) {
   collaborative_workspace<double, N> work(vocabulary, {gamma});
   random_streams chooser(3);
   const auto decode = [&](auto&... m) {
-    return collaborative_decode(t, 6, std::tie(m...), policy, chooser, work);
+    return collaborative_decode(std::tie(m...), policy, chooser,
+                                {.text = t, .most = 6, .work = work});
   };
   const status why = std::apply(decode, models);
   return {why, t.size - 1};
@@ -65,7 +66,7 @@ ended by_oracle(const Policy& policy) {
   text t{buffer, 1};
   cascade_workspace<double> work(vocabulary, {});
   random_streams chooser(3);
-  const status why = oracle_decode(t, 6, q, p, policy, chooser, work);
+  const status why = oracle_decode(q, p, policy, chooser, {.text = t, .most = 6, .work = work});
   return {why, t.size - 1};
 }
 template <class Policy>
@@ -77,8 +78,8 @@ ended by_raw_logits(const Policy& policy) {
   std::vector<double> memory(vocabulary);
   random_streams chooser(3);
   const raw_logits_verifier verifier{token_verifier(), std::span(memory), sampling()};
-  const status why =
-      speculative_decode(t, 6, q, p, raw_logits{policy}, chooser, work, with::verifier{verifier});
+  const status why = speculative_decode(q, p, raw_logits{policy}, chooser,
+                                        {.text = t, .most = 6, .work = work}, verifier);
   return {why, t.size - 1};
 }
 

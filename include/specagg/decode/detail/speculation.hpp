@@ -7,64 +7,13 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/decode/detail/drafting_workspace.hpp>
 #include <specagg/decode/rounds.hpp>
+#include <specagg/decode/together_text.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
-
-// One of the texts: what speculative_decode takes, but after_round, and a drafter where there is a
-// draft model (model_drafter); and how far it is. All arguments but temporaries given by name must
-// outlive it. Drafters, models and workspaces are its own. All that share a round have one type;
-// policies may differ where Policy is any_of.
-//   together_text one(text, 64, drafter, target, policy, random, work, with::accept{f});
-template <class D, LogitSource M, class Policy, Chooser C, class... Given>
-struct together_text {
-  using model_type = M;
-  using drafter_type = D;
-  using policy_type = Policy;
-  using workspace_type = drafting_workspace<typename M::value_type, typename D::row_type>;
-  text& written;
-  std::size_t most;  // tokens that may still be appended
-  D& drafter;
-  M& target_model;
-  const Policy& policy;
-  C& chooser;
-  workspace_type& work;
-  detail::kept_by_name_t<with::processor, no_processor, Given...> processor;
-  detail::kept_by_name_t<with::accept, accept_all, Given...> accept;
-  detail::kept_by_name_t<with::verifier, token_verifier, Given...> verifier;
-  detail::kept_by_name_t<with::length, fixed_draft_length, Given...> length;
-  // After a round: its result; whether the text has ended; and with which status.
-  speculative_result result = {};
-  bool ended = false;
-  status why = status::ok;
-
-  together_text(text& t, std::size_t most_tokens, D& draft, M& target, const Policy& law, C& random,
-                workspace_type& memory, Given... given)
-      : written(t),
-        most(most_tokens),
-        drafter(draft),
-        target_model(target),
-        policy(law),
-        chooser(random),
-        work(memory),
-        processor(static_cast<decltype(processor)&&>(
-            detail::by_name<with::processor, no_processor>(given...))),
-        accept(
-            static_cast<decltype(accept)&&>(detail::by_name<with::accept, accept_all>(given...))),
-        verifier(static_cast<decltype(verifier)&&>(
-            detail::by_name<with::verifier, token_verifier>(given...))),
-        length(static_cast<decltype(length)&&>(
-            detail::by_name<with::length, fixed_draft_length>(given...))) {}
-  // Whether there is another round.
-  bool goes_on() {
-    ended = ended || most == 0;
-    return !ended;
-  }
-};
 
 namespace detail {
 
@@ -140,11 +89,11 @@ class speculation {
     x.result = result_;
     x.why = result_.why;
     x.most -= result_.emitted;
-    accept_all all;
+    const auto all = [](const emission&) { return true; };
     x.ended = ended_by(all) || x.why != status::ok || x.most == 0;
   }
   void ask_accept() {
-    if (ended_by(text_->accept)) text_->ended = true;
+    if (text_->accept && ended_by(text_->accept)) text_->ended = true;
   }
 
   // ---- the draft, token by token ----------------------------------------------------------------

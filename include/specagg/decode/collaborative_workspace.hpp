@@ -25,6 +25,20 @@ struct collaborative_options {
   std::size_t most_drafted() const { return std::accumulate(gamma.begin(), gamma.end(), proposed); }
 };
 
+// The result of one turn: the model that took it, and what it did. `emitted` tokens were appended
+// to the text (workspace.emissions says where each came from): `accepted` drafted tokens, and the
+// token that replaced a rejected one. It may be 0, if not all models have scored the drafts yet. If
+// `why` is not ok the cached drafts are gone until the next turn, and the emitted tokens still have
+// the law pi. draft_why: why the model stopped drafting, if no token could be drawn from its row (a
+// grammar's dead end, NaN). The tokens drafted before that are still verified. proposed: how many
+// of the drafted tokens are the drafter's. Its status only ends its part, except for `stopped`,
+// which is then `why`.
+struct [[nodiscard]] collaborative_result {
+  std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
+  status why = status::ok, draft_why = status::ok;
+  std::size_t proposed = 0;
+};
+
 // All memory that a turn needs, allocated once; the options; and the drafts that are kept between
 // turns. The options may be changed between turns, but not to more drafts. The cached tokens are in
 // the text's buffer, after the text. Their number never exceeds L = the sum of the gammas and
@@ -33,6 +47,8 @@ struct collaborative_options {
 // failed, too. T: the type of the models' logits, R: the drafter's row_type.
 template <class T, std::size_t N, NormalisedRow R = normal_form<one_hot_row<T>>>
 struct collaborative_workspace {
+  using value_type = T;
+  using result_type = collaborative_result;
   collaborative_options<N> options;
   std::size_t vocabulary, longest;  // longest: L, that there is memory for
   std::vector<T> logits = std::vector<T>(N * (longest + 1) * vocabulary);
