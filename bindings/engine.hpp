@@ -9,7 +9,7 @@
 #include <span>
 
 #include <specagg/rows/process.hpp>
-#include <specagg/verify/detail/tree_walk.hpp>
+#include <specagg/verify/draft_tree.hpp>
 #include <specagg/verify/verify.hpp>
 
 namespace engine {

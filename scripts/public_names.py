@@ -101,7 +101,7 @@ def uncommented(folder):
     found = list(declarations(parsed(folder), texts))
     asked, names, above_type = asked_for(texts, found), {}, {}
     for header, first, scope, name, c, commented in found:
-        place = pathlib.Path(header).parent
+        place = re.sub(r"/detail(/.*)?$", "", pathlib.Path(header).parent.as_posix())  # detail/ is of its folder
         if c.kind in TYPES:
             above_type.setdefault((place, scope + (name,)), []).extend(comment_above(texts[header], first))
         if scope:

@@ -23,6 +23,7 @@
 #include <specagg/draft/propose.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/draft/model.hpp>
+#include <specagg/draft/suffix_automaton.hpp>
 #include <specagg/draft/lookup.hpp>
 #include <specagg/draft/ngram_counts.hpp>
 #include <specagg/draft/counts.hpp>

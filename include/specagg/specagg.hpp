@@ -37,6 +37,7 @@
 #include <specagg/compiled_once.hpp>
 #include <specagg/token.hpp>
 #include <specagg/half.hpp>
+#include <specagg/kernel/vec.hpp>
 #include <specagg/kernel/simd.hpp>
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
@@ -64,6 +65,7 @@
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/verify/unanimous.hpp>
+#include <specagg/verify/draft_tree.hpp>
 #include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>

@@ -42,6 +42,9 @@ class end_tokens {
   token_id only_ = no_token;
 };
 
+// How far a sum of probabilities may be from 1 and still be scaled to 1.
+inline constexpr double normalisation_tolerance = 1e-3;
+
 // What happened to one row, one verification or one model call. Core functions return a status and
 // never throw. "no token" means: none at that position. If only the draft's row is invalid, the
 // draft ends before it (verify/verify.hpp).

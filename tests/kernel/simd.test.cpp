@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also what tests specagg/kernel/detail/simd/: registers, pairs and lanes are seen through the
-// vectors that are made of them.
+// Also tests specagg/kernel/vec.hpp and specagg/kernel/detail/simd/: registers, pairs and lanes are
+// seen through the vectors that are made of them.
 #include <specagg/kernel/simd.hpp>
 
 #include <algorithm>

@@ -10,6 +10,7 @@
 #include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/detail/beside.hpp>
 #include <specagg/verify/detail/tree_walk.hpp>
+#include <specagg/verify/draft_tree.hpp>
 
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"

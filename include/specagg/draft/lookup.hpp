@@ -5,7 +5,7 @@
 #include <span>
 
 #include <specagg/draft/drafter.hpp>
-#include <specagg/draft/detail/suffix_automaton.hpp>
+#include <specagg/draft/suffix_automaton.hpp>
 
 SPECAGG_BEGIN
 

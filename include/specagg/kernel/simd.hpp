@@ -15,6 +15,7 @@
 // One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register
 // (with xsimd, or scalar.hpp), pairs of halves.
 #include <specagg/kernel/detail/simd/pair.hpp>
+#include <specagg/kernel/vec.hpp>
 
 SPECAGG_BEGIN
 

@@ -8,6 +8,7 @@
 // Proved: proofs/tree.v, `verify_tree_emits_pi`, `verify_tree_recursive_emits_pi`.
 #pragma once
 #include <specagg/verify/detail/tree_walk.hpp>
+#include <specagg/verify/draft_tree.hpp>
 
 SPECAGG_BEGIN
 

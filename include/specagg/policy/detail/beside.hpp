@@ -5,6 +5,7 @@
 #include <specagg/policy/policy.hpp>
 
 SPECAGG_BEGIN
+namespace detail {
 
 // One token, or 16 tokens: the members of At, and the probability of the token under the other row.
 template <class At, class V>
@@ -64,4 +65,5 @@ struct beside_sides {
   }
 };
 
+}  // namespace detail
 SPECAGG_END

@@ -8,10 +8,6 @@
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
-
-// How far a sum of probabilities may be from 1 and still be scaled to 1.
-inline constexpr double normalisation_tolerance = 1e-3;
-
 namespace detail {
 
 // At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is

@@ -24,12 +24,6 @@
 #endif
 
 SPECAGG_BEGIN
-
-// The instruction set this translation unit was compiled for: "avx512vnni", "avx512", "avx2",
-// "sse2", "neon" or "scalar"; sse2 and scalar with "_fma" or "_avx" after it where the compiler was
-// allowed those instructions.
-inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
-
 namespace detail {
 
 #if defined(__CUDACC__) || (SPECAGG_ISA_ID == 0 && !defined(__GNUC__))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/draft/detail/suffix_automaton.hpp>
+#include <specagg/draft/suffix_automaton.hpp>
 
 #include <random>
 #include <vector>
