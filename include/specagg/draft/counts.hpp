@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts that cost no model: what followed the last tokens before, as often as it did.
+// Drafts without a model: the tokens that followed the last tokens before, by their counts.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -15,18 +15,19 @@ SPECAGG_BEGIN
 // the history h is (Witten and Bell 1991; h' is h without its first token)
 //   P(y | h) = (1 - lambda) c(h y) / c(h) + lambda P(y | h'),   lambda = N1+(h) / (N1+(h) + c(h))
 // c(h y): how often y followed h; c(h): how many tokens followed h; N1+(h): how many different
-// ones. If there are documents, what followed in the text counts text_weight times. For a history
-// that did not occur lambda is 1. P of the empty history is taken as 0: a row has the tokens that
-// followed the last token, renormalised. Of more than `most` such tokens it has the most likely, of
-// equals the lower ids. Temperature and filters act on log P as on a model's logits; at temperature
-// 0 the row is the most likely token. Penalties do not act on it. The confidence is the cube of the
-// largest P, not renormalised and without temperature: a token that followed long histories is
-// surer than one that followed the last token alone, and with the cube the first guess of
-// plan/draft_length.hpp is about right. It is a function of documents, text and draft.
+// tokens did. If there are documents, each occurrence in the text counts text_weight times. For a
+// history that did not occur lambda is 1. P of the empty history is taken as 0: a row has only
+// tokens that followed the last token, renormalised. If there are more than `most`, the row has the
+// most likely ones; among equally likely tokens the lower ids. Temperature and filters act on log P
+// as on a model's logits; at temperature 0 the row is the most likely token. Penalties do not act
+// on it. The confidence is the cube of the largest P, not renormalised and without temperature: a
+// token that followed long histories is surer than one that followed the last token alone, and with
+// the cube the first guess of plan/draft_length.hpp is about right. Row and confidence are
+// functions of documents, text and draft.
 //
-// It counts each token of the text once, and drafted tokens are never counted; so a round forgets
-// nothing. Where the text itself is cut, it is counted again from its beginning when the drafter is
-// asked next. A row costs O(order x tokens that followed), and sorting these by id.
+// Each token of the text is counted once, and drafted tokens are never counted, so a round forgets
+// nothing. If the text itself is cut, the next call of next() counts it again from its beginning. A
+// row costs O(order x tokens that followed), and sorting these by id.
 template <class T = float>
 class counts_drafter {
  public:
@@ -34,11 +35,11 @@ class counts_drafter {
   static constexpr std::size_t most = 256, text_weight = 4;
   // capacity: the longest text; gamma: the most tokens drafted in a round. Memory is allocated
   // here, and none later: at most 220 bytes for each token of the text (ngram_counts of order 5), 2
-  // KB for each token of a draft, and 16 bytes for each token of the vocabulary (T = float). In a
-  // longer text it proposes nothing (context_full), and likewise in a longer draft
-  // (invalid_parameter). documents, if given, must outlive the object and stay as they are; any
-  // number of drafters may share them. Their order is the model's. Tokens of documents that are not
-  // below `vocabulary` are never proposed.
+  // KB for each token of a draft, and 16 bytes for each token of the vocabulary (T = float). It
+  // proposes nothing in a longer text (context_full) or a longer draft (invalid_parameter).
+  // documents, if given, must outlive the object and stay as they are; any number of drafters may
+  // share them. Their order is the model's. Tokens of documents that are not below `vocabulary` are
+  // never proposed.
   counts_drafter(std::size_t vocabulary, std::size_t capacity, std::size_t gamma,
                  const sampling& sample = {}, const ngram_counts* documents = nullptr)
       : capacity_(capacity),

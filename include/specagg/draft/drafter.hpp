@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What proposes tokens: a model (draft/model.hpp), one of another vocabulary (draft/mapped.hpp), a
-// lookup in the text (draft/lookup.hpp), several in turn (draft/first_of.hpp), or your own.
+// Drafters propose tokens. A drafter is a model (draft/model.hpp), a model of another vocabulary
+// (draft/mapped.hpp), a lookup in the text (draft/lookup.hpp), several drafters in turn
+// (draft/first_of.hpp), or your own.
 #pragma once
 #include <concepts>
 #include <span>
@@ -10,8 +11,8 @@
 
 SPECAGG_BEGIN
 
-// Where a drafter is asked for a row: tokens = the text and the `drafted` tokens of this round's
-// draft after it.
+// The position at which a drafter is asked for a row. tokens: the text and, after it, the `drafted`
+// tokens of this round's draft.
 struct draft_position {
   std::span<const token_id> tokens;
   std::size_t drafted = 0;
@@ -25,16 +26,17 @@ struct draft_position {
 //                 processed_row, or an any_row of several such kinds
 //   vocab_size()  V, the size of its rows
 //   next(at, processor, row, confidence)
-//                 the row of the token that follows at.tokens. Writes `row`, with its at
-//                 temperature 1 view if at.confidence, and `confidence` in [0, 1]: how sure the
-//                 drafter is of its row. Only the length of drafts depends on it. The row must stay
+//                 the row of the token that follows at.tokens. Writes `row`, with its view at
+//                 temperature 1 if at.confidence, and `confidence` in [0, 1]: how sure the drafter
+//                 is of its row. Only the length of drafts depends on it. The row must stay
 //                 readable until at.drafted is 0 again. The processor has been pushed all of
 //                 at.tokens; a drafter may apply() it to its row, as a model does, or not. Any
-//                 status but ok: there is no row here, and the draft ends. no_draft: it has nothing
-//                 to propose; `stopped` ends decoding. It should be a function of at.tokens. It may
-//                 depend on statistics of earlier rounds, but never on the random numbers that
-//                 verification uses. Coupled verification uses those of rejected tokens again: with
-//                 it, what was drafted after a rejection must be forgotten.
+//                 status but ok: there is no row here, and the draft ends. no_draft: the drafter
+//                 has nothing to propose; `stopped` ends decoding. The row should be a function of
+//                 at.tokens. It may depend on statistics of earlier rounds, but never on the random
+//                 numbers that verification uses. Coupled verification uses the numbers of rejected
+//                 tokens again: with it, the drafter must forget the tokens drafted after a
+//                 rejection.
 //   position()    the number of tokens of the text that it knows. It learns later ones from
 //                 at.tokens.
 //   rollback(n)   forgets what it knows beyond n tokens. As for a LogitSource.
@@ -47,7 +49,7 @@ concept Drafter = Follower<D> && NormalisedRow<typename D::row_type> &&
                   };
 
 // Calls f(drafter, number) until it returns true, and returns whether it did. f is called for the
-// drafter itself, or for each of those that it consists of (draft/first_of.hpp), in turn.
+// drafter itself, or in turn for each drafter that it consists of (draft/first_of.hpp).
 template <class D, class F>
 bool any_in_turn(D& drafter, F&& f) {
   if constexpr (requires { drafter.in_turn(f); }) return drafter.in_turn(f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two drafters in turn: where the first has nothing, the second is asked.
+// Two drafters in turn: if the first has no row, the second is asked.
 #pragma once
 #include <algorithm>
 #include <type_traits>

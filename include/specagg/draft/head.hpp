@@ -11,7 +11,7 @@
 SPECAGG_BEGIN
 
 // A head reads pairs: a hidden state of the target, and the token that follows it in the text. Pair
-// i is the state after token i and token i + 1; its row is that of token i + 2.
+// i is the state after token i, and token i + 1. Its row is the distribution of token i + 2.
 //   vocab_size()   the size of its rows, often smaller than the target's vocabulary (a
 //                  vocabulary_map joins them)
 //   hidden_size()  the width of the target's hidden states
@@ -19,8 +19,8 @@ SPECAGG_BEGIN
 //   extend(tokens, states, logits)  appends pairs. states: tokens.size() x hidden_size(), and may
 //                  be hidden(i). Writes the logits of the last logits.size() / vocab_size() of
 //                  them. On any status but ok nothing is appended
-//   hidden(i)      what the head takes the target's hidden state after the token of pair i to be,
-//                  until the pair is removed. It stands for that state where the target has not
+//   hidden(i)      the head's estimate of the target's hidden state after the token of pair i,
+//                  valid until the pair is removed. It replaces that state if the target has not
 //                  read so far
 template <class H>
 concept DraftHead =
@@ -35,8 +35,8 @@ concept DraftHead =
     };
 
 // A head that reads trees of pairs, too, as a TreeSource does:
-//   extend_tree(tokens, parents, states, logits)  states[i]: the one before the token of node i. On
-//                  any status but ok nothing is appended
+//   extend_tree(tokens, parents, states, logits)  states[i]: the hidden state before the token of
+//                  node i. On any status but ok nothing is appended
 //   node_hidden(n) as hidden(i), of node n; empty if it was not appended
 //   cut_tree(n)    keeps the first n nodes
 //   keep_path(nodes)
@@ -55,20 +55,19 @@ concept TreeDraftHead = DraftHead<H> && requires(H& h, const H& c, std::span<con
 // mapped_drafter or mapped_source (draft/mapped.hpp) around it drafts with it in every decoder.
 // Head and target must outlive it, and the target's context must be a prefix of the tokens that it
 // is given, or the other way round, as in every decoder.
-//   * A pair is read with the target's state where the target has it, and with the head's own
-//     otherwise. Pairs that were read with the head's own are read again as soon as the target has
-//     read their tokens, and those with a state that the target was rolled back from are read again
-//     with the head's own.
-//   * Where the target keeps no states of the beginning of the text, the head's context begins
-//     where they begin.
-//   * A row needs two tokens, of which the target has read the first: else no_draft. A decoder with
-//     a policy that reads the draft's row ends there, so give it a prompt of two tokens, all but
-//     the last of them read by the target.
-// So a row is a function of the tokens and of how many of them the target has read. That changes
-// between rounds, and before the row for the bonus token: a lossless law is the target's; for a
-// policy that reads the draft, q is the row of a head that knows the states up to the beginning of
-// the round, and for the bonus token all that the target has read. The constructor allocates all
-// memory but that for trees.
+//   * A pair is read with the target's state if the target has it, else with the head's own. Pairs
+//     that were read with the head's own state are read again as soon as the target has read their
+//     tokens. Pairs whose state the target was rolled back from are read again with the head's own.
+//   * If the target keeps no states of the beginning of the text, the head's context begins at the
+//     first state that the target keeps.
+//   * A row needs two tokens, and the target must have read the first: else no_draft. A decoder
+//     with a policy that reads the draft's row ends there. So give it a prompt of at least two
+//     tokens, all but the last of them read by the target.
+// So a row is a function of the tokens and of how many of them the target has read. This number
+// changes between rounds, and before the row for the bonus token. A lossless law is the target's in
+// any case. For a policy that reads the draft, q is the row of a head that knows the states up to
+// the beginning of the round; for the bonus token, of a head that knows all states that the target
+// has read. The constructor allocates all memory except that for trees.
 template <DraftHead H, HiddenSource M>
 class head_source {
  public:
@@ -83,8 +82,8 @@ class head_source {
   std::size_t position() const { return tokens_.size() + nodes_.size(); }
   std::span<const token_id> tokens() const { return tokens_; }
 
-  // vocabulary_mismatch: the target's states have another width. Where no rows are wanted, pairs
-  // are read whose states the target has: give a prompt to the target first.
+  // vocabulary_mismatch: the target's states have another width. If no rows are wanted, only pairs
+  // whose states the target has are read, so give a prompt to the target first.
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     const std::size_t before = tokens_.size(), rows = rows_of(logits);
     if (!nodes_.empty()) return status::invalid_parameter;  // end the tree first
@@ -100,9 +99,9 @@ class head_source {
   }
 
   // The members of a TreeSource. The context must have a token: else no_draft. A node is read with
-  // the target's state after its parent where the target has it, and with the head's own otherwise.
-  // So nodes before the end of what the target has read must be that text, one after another.
-  // Memory for a tree is allocated if none was as large before.
+  // the target's state after its parent if the target has it, else with the head's own. So nodes at
+  // positions that the target has read must be the tokens of its text, one after another. Memory is
+  // allocated for a tree that is larger than all before it.
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<value_type> logits)
     requires TreeDraftHead<H>
@@ -160,7 +159,7 @@ class head_source {
                : status::vocabulary_mismatch;
   }
 
-  // Those of the logits, whose first row is row first_row, that are of the rows [begin, end).
+  // The part of the logits for the rows [begin, end). The first row of the logits is row first_row.
   std::span<value_type> rows_between(std::size_t begin, std::size_t end, std::size_t first_row,
                                      std::span<value_type> logits) const {
     if (end <= first_row) return {};
@@ -176,8 +175,8 @@ class head_source {
     return kept < std::size_t(head_->position()) ? head_->rollback(kept) : status::ok;
   }
 
-  // Removes the pairs that were read with states which the target, rolled back since then, has no
-  // more.
+  // Removes the pairs that were read with states which the target has lost by a rollback since
+  // then.
   status forget_lost() {
     const std::size_t read = std::max<std::size_t>(begin_, target_->position());
     if (known_ <= read) return status::ok;
@@ -187,7 +186,7 @@ class head_source {
   }
 
   // The end of the pairs from begin_ on whose states the target has, or which were read with them.
-  // Where states are missing, begin_ moves to after them.
+  // If states are missing, begin_ moves to the first pair after them.
   std::size_t known_pairs() {
     const std::size_t end = pairs();
     std::size_t known = known_;
@@ -201,8 +200,8 @@ class head_source {
     return known;
   }
 
-  // Reads the pairs before `end` that are not read, or not with the states of those before `known`,
-  // and those of the wanted rows.
+  // Reads the pairs before `end` that are not read yet, those before `known` that were not read
+  // with the target's states, and those of the wanted rows.
   status read(std::size_t known, std::size_t end, std::size_t rows, std::span<value_type> logits) {
     if (known == begin_ || end < begin_ + rows) return status::no_draft;
     const std::size_t first_row = end - rows;
@@ -248,7 +247,8 @@ class head_source {
     return end > begin_ ? head_->hidden(end - 1 - begin_) : std::span<const value_type>();
   }
 
-  // Reads the nodes after the first `before`; in one call those whose states are there before it.
+  // Reads the nodes after the first `before`. One call of the head reads nodes whose states are
+  // there before the call.
   status read_nodes(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                     std::span<value_type> logits, std::size_t before) {
     const std::size_t w = head_->hidden_size(), first_row = tokens.size() - rows_of(logits);

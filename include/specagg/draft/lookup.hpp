@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts that cost no model: what followed the same tokens before.
+// Drafts without a model: the token that followed the same tokens before.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -11,24 +11,22 @@ SPECAGG_BEGIN
 
 // Proposes, with probability 1, the token that followed the longest suffix of the text and its
 // draft that
-//   * is at least `least` tokens long (of longer ones the last documents.longest() or 32 tokens are
-//     compared)
+//   * is at least `least` tokens long (at most the last documents.longest() tokens are compared; 32
+//     without documents)
 //   * occurs in the text without the draft, or in a document, and some token follows it there
-// Of a suffix that occurs several times in the text, the most recent occurrence is continued;
-// likewise in the documents, where the last one given is the most recent. If the longest suffix in
-// the text and that in the documents are equally long, the text decides. It is a function of
-// documents, text and draft. The confidence grows with the length of the suffix: 16 tokens or more
-// are the most.
+// If the suffix occurs several times, the most recent occurrence is continued; documents given
+// later are more recent. If the longest suffix in the text and the longest one in the documents are
+// equally long, the text decides. The token is a function of documents, text and draft. The
+// confidence grows with the length of the suffix, up to 16 tokens.
 //
-// It reads each token of the text once, and drafted tokens are never entered; so a round forgets
-// nothing. Where the text itself is cut, it is read again from its beginning when the drafter is
-// asked next.
+// Each token of the text is read once, and drafted tokens are never entered, so a round forgets
+// nothing. If the text itself is cut, the next call reads it again from its beginning.
 template <class T = float>
 class lookup_drafter {
  public:
   using row_type = normal_form<one_hot_row<T>>;
-  // capacity: the longest text; allocated here, and nothing is allocated later. In a longer text it
-  // proposes nothing (context_full). documents, if given, must outlive the object and stay as they
+  // capacity: the longest text; allocated here, and nothing is allocated later. It proposes nothing
+  // in a longer text (context_full). documents, if given, must outlive the object and stay as they
   // are; any number of drafters may share them. Tokens of documents that are not below `vocabulary`
   // are never proposed.
   lookup_drafter(std::size_t vocabulary, std::size_t capacity,
@@ -62,8 +60,8 @@ class lookup_drafter {
   }
 
   // For a tree of drafts (decode/tree.hpp): all tokens that followed that suffix, the most frequent
-  // first; of equals the one that next() proposes, then the lower ids. Writes as many as there is
-  // room for, and returns how many.
+  // first. Among equally frequent tokens, the one that next() proposes stands first, then the lower
+  // ids. Writes as many as there is room for, and returns how many.
   std::size_t continuations(const draft_position& at, std::span<token_id> out) {
     if (at.tokens.size() - at.drafted > capacity_) return 0;
     const found f = find(at);

@@ -14,18 +14,19 @@
 
 SPECAGG_BEGIN
 
-// Both take a source that reads tokens of the target's vocabulary and gives rows of the draft's:
+// mapped_source and mapped_drafter take a source that reads tokens of the target's vocabulary and
+// gives rows of the draft's:
 //   * a retokenising_source (draft/retokenised.hpp): a model with a tokenizer of its own
 //   * a draft head of the target's own tokens with a reduced vocabulary (`d2t`): the head itself
 // Source and map must outlive them. q'(to[d]) = q(d) / Z, Z the sum of q over mapped tokens (Timor
-// et al. 2025, arXiv:2502.05202). Where no mapped token has mass there is no row: no_draft.
+// et al. 2025, arXiv:2502.05202). If no mapped token has mass there is no row: no_draft.
 // vocabulary_mismatch: the source's rows do not have the map's size.
 
 // A LogitSource over the target's vocabulary. Its logits are the draft's at mapped tokens and -inf
 // elsewhere, so processors, temperature and filters act after the mask. The memory of one row is
-// allocated by the constructor. A TreeSource stays one: memory for more rows is allocated where no
-// call had as many before, and a node's row without mass at mapped tokens is written: -inf
-// everywhere, of which nothing is drawn.
+// allocated by the constructor. A TreeSource stays one. A call with more rows than all before it
+// allocates memory for them. If a node's row has no mass at mapped tokens, -inf is written
+// everywhere, and nothing can be drawn from the row.
 template <LogitSource S>
 class mapped_source {
  public:
@@ -103,11 +104,11 @@ class mapped_source {
   std::size_t rows_ = 0;
 };
 
-// A drafter with the rows mapped_row: for a draft vocabulary that is smaller than the target's.
-// Like model_drafter otherwise. gamma: the most tokens drafted in a round. All memory is allocated
+// A drafter whose rows are mapped_row, for a draft vocabulary that is smaller than the target's.
+// Otherwise like model_drafter. gamma: the most tokens drafted in a round. All memory is allocated
 // by the constructor: draft_size() and (gamma + 1) x size() logits, and V for a processor, which is
-// applied to the row in the target's vocabulary. (With no_processor, or penalties of which none is
-// on, no loop is over V.)
+// applied to the row in the target's vocabulary. (With no_processor, or with penalties that are all
+// off, no loop is over V.)
 template <LogitSource S>
 class mapped_drafter {
  public:

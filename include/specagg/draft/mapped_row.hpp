@@ -9,8 +9,8 @@
 
 SPECAGG_BEGIN
 
-// q'(ids[i]) = softmax(logits / temperature)_i after the filters, and 0 elsewhere. logits: those of
-// the n mapped tokens alone, in the order of their ids in the target's vocabulary, which ascend
+// q'(ids[i]) = softmax(logits / temperature)_i after the filters, and 0 elsewhere. logits: of the n
+// mapped tokens alone. ids: their ids in the target's vocabulary, in the same order; they ascend
 // strictly (vocabulary_map::targets()). So the row is masked before its softmax and filtered after:
 // q'(to[d]) = q(d) / Z where nothing is filtered. It reads n numbers, not V. The probabilities are
 // never stored: a pass over the row costs n exponentials.
@@ -19,7 +19,7 @@ class mapped_row {
  public:
   using value_type = computed<S>;
   using T = value_type;
-  // What the pass finds.
+  // The results of the pass over the logits.
   struct facts {
     // Not a base: its ids are those of the draft model's vocabulary.
     typename processed_row<S>::facts mapped = {};
@@ -27,8 +27,8 @@ class mapped_row {
     T largest_confidence() const { return mapped.largest_confidence(); }
   };
   mapped_row() = default;
-  // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is
-  // not below V.
+  // status::vocabulary_mismatch from normalise() if ids and logits have different sizes, or the
+  // last id is not below V.
   mapped_row(std::span<const token_id> ids, std::span<const S> logits, std::size_t vocabulary,
              const sampling& sample = {})
       : ids_(ids), row_(logits, sample), size_(vocabulary) {}

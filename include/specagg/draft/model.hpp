@@ -10,8 +10,8 @@ SPECAGG_BEGIN
 // Rows are softmax(logits) after the processor, temperature and filters, as the target's. The
 // confidence is the largest probability of the row at temperature 1 (0 unless it was asked for):
 // temperature and filters would make a row look more confident than the model is. The model's
-// context may be smaller than the target's: where it is full, there is no row (context_full).
-// logits: memory for (gamma + 1) x V logits. It and the model must outlive the object.
+// context may be smaller than the target's: if it is full, there is no row (context_full). logits:
+// memory for (gamma + 1) x V logits. It and the model must outlive the object.
 template <LogitSource M>
 class model_drafter {
  public:
@@ -39,8 +39,8 @@ class model_drafter {
     return row.why();
   }
 
-  // The call of the model that next(at) makes unless at.computed: for a caller that makes those of
-  // several texts in one. False: there is none, and next(at) says why.
+  // Describes the model call that next(at) would make if at.computed is false, so that a caller can
+  // batch the calls of several texts. False: there is no call, and next(at) says why.
   using model_type = M;
   bool call(const draft_position& at, addition<M>& to_make) const {
     return takes(at) == status::ok &&

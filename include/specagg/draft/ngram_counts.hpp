@@ -10,23 +10,23 @@
 
 SPECAGG_BEGIN
 
-// A history is what stands before a token: the last k tokens, k = 0 .. order - 1. Tokens are
-// appended one by one, to one text or to several documents. Each is counted after each of its
-// histories, and no history crosses the end of a document. A node stands for a string of at most
-// `order` tokens that occurs: a history and the token after it. A token costs O(order) and adds at
-// most `order` nodes of 28 bytes, each with 8 to 16 bytes to find it: at most 220 bytes at order 5,
-// and less where strings repeat. reserve(n) allocates for n tokens, and then push() allocates
-// nothing for the first n.
+// A history is the last k tokens before a token, k = 0 .. order - 1. Tokens are appended one by
+// one, to one text or to several documents. Each token is counted after each of its histories, and
+// no history crosses the end of a document. A node stands for a string of at most `order` tokens
+// that occurs: a history and the token after it. A token costs O(order) and adds at most `order`
+// nodes of 28 bytes, each with 8 to 16 bytes to find it: at most 220 bytes at order 5, and less if
+// strings repeat. reserve(n) allocates for n tokens, and then push() allocates nothing for the
+// first n.
 class ngram_counts {
  public:
   using index = std::uint32_t;
   static constexpr index none = 0xffffffffu;
   static constexpr std::size_t usual_order = 5, most_order = 8;  // the default, and the largest
 
-  // The node of the last k tokens of a text, for k = 0 .. order - 1; none where they do not occur,
-  // or the text is shorter.
+  // The node of the last k tokens of a text, for k = 0 .. order - 1; none if they do not occur, or
+  // the text is shorter.
   using histories = std::array<index, most_order>;
-  // Those at the beginning of a text: the empty one alone.
+  // The histories at the beginning of a text: the empty one alone.
   static constexpr histories beginning() {
     histories h{};
     for (std::size_t k = 1; k < h.size(); ++k) h[k] = none;
@@ -77,8 +77,8 @@ class ngram_counts {
     return longer;
   }
 
-  // Of a history (0 for none): c(h), how many tokens followed it; N1+(h), how many different ones;
-  // c(h t).
+  // followed(): c(h), how many tokens followed the history h. kinds(): N1+(h), how many different
+  // tokens did. count(): c(h t), how often t did. All are 0 if h is none.
   std::size_t followed(index h) const { return h == none ? 0 : nodes_[h].followed; }
   std::size_t kinds(index h) const { return h == none ? 0 : nodes_[h].kinds; }
   std::size_t count(index h, token_id t) const {

@@ -12,8 +12,9 @@
 SPECAGG_BEGIN
 
 // How several tokens are proposed after one text.
-//   greedy       the most likely tokens but for one, and one drawn from what is left of q. It
-//                stands first. Where only one level is drafted no verifier accepts more of them
+//   greedy       one token drawn from the rest of q, which stands first, and the most likely
+//                tokens. If only one level is drafted, no verifier accepts more of these proposals
+//                than verify_tree
 //   sampled      drawn from q without replacement
 //   top          the most likely tokens
 //   independent  drawn from q with replacement
@@ -43,21 +44,22 @@ struct proposal_rows<any_row<R...>> {
 template <Row R>
 using proposal_row = typename detail::proposal_rows<normal_form<R>>::type;
 
-// Where the children of a node stand in their tree: the number of the first one (the others
-// follow), their depth, and the tree's start (draft_tree).
+// The place of a node's children in their tree: the number of the first child (the others follow),
+// their depth, and the tree's start (draft_tree).
 struct child_place {
   std::size_t first = 1;
   std::uint32_t depth = 1, start = 0;
 };
 
 // Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
-// there are: fewer if q has fewer tokens, 0 if it is invalid. The most likely tokens are those of
-// the row at temperature 1, so there are several at temperature 0, too, where greedy proposals are
-// the top ones. A q that was normalised has its view at temperature 1, or nothing is proposed.
-//   place    of the children in their tree
+// there are: fewer if q has fewer tokens, 0 if q is invalid. The most likely tokens are those of
+// the row at temperature 1. So there are several of them at temperature 0, too, and greedy
+// proposals are the top ones there. A q that was normalised before must have its view at
+// temperature 1 for them, else nothing is proposed.
+//   place    the children's place in their tree
 //   chooser  as in draw_draft
 //   tokens   written; the laws view them, so they must stay where they are
-//   laws     as many, written
+//   laws     as many as tokens; written
 //   scratch  verify_scratch(V) doubles
 template <Row R, Chooser C>
 std::size_t propose_children(proposal kind, const R& q, const child_place& place, C&& chooser,

@@ -12,24 +12,25 @@
 
 SPECAGG_BEGIN
 
-// A text, and the same bytes in the tokens of another vocabulary, its own.
+// A text, and the same bytes in the tokens of another vocabulary: the own tokens.
 //
 // push() encodes the last `lookback` own tokens again, together with the bytes of the new token: an
 // encoder may merge across the boundary, and a character may end only now. So the own tokens are
 // nearly always those of the whole text encoded at once, at a cost that does not grow with the
 // text. They are a function of the text's tokens alone. Special tokens of the text become the own
-// special token of their name; without one they are left out. So is a token whose bytes cannot be
-// written in own tokens.
+// special token of their name; without one they are left out. A token whose bytes cannot be written
+// in own tokens is left out, too.
 //
 // encode: called as encode(std::string_view), returns the own tokens (std::vector<token_id>) of
-// bytes that stand inside a text: nothing is put before or after them. Where it cannot write the
-// bytes it returns other tokens, or none. push() allocates; pop() does not.
+// bytes that stand inside a text: nothing is put before or after them. If it cannot write the
+// bytes, it returns other tokens, or none. push() allocates; pop() does not.
 template <class Encode>
 class retokenised_text {
  public:
   static constexpr std::size_t lookback = 8;
-  // theirs: the tokens of the text's vocabulary. own: those of the other, which `map` maps to the
-  // first. All three must outlive the object. beginning: own tokens that stand before any text.
+  // theirs: the tokens of the text's vocabulary. own: the tokens of the other vocabulary, which
+  // `map` maps to theirs. All three must outlive the object. beginning: own tokens that stand
+  // before any text.
   retokenised_text(std::span<const token_text> theirs, std::span<const token_text> own,
                    const vocabulary_map& map, Encode encode,
                    std::span<const token_id> beginning = {})
@@ -90,7 +91,8 @@ class retokenised_text {
   }
 
  private:
-  // What a token of the text changed: the own tokens that stayed, and how many were removed.
+  // The change that a token of the text made: how many own tokens stayed, and how many were
+  // removed.
   struct step {
     std::size_t kept, removed;
   };
@@ -117,8 +119,9 @@ class retokenised_text {
 
 // A model that reads tokens of the text's vocabulary, and gives rows of its own: extend() takes V
 // logits a row where V is the model's vocabulary. position() and rollback() count tokens of the
-// text. The model's cache keeps what the own tokens before and after have in common. Each row is
-// one call of the model, because the own tokens may change with every token of the text.
+// text. The model's cache keeps the common beginning of the own tokens before and after a change.
+// Each row is one call of the model, because the own tokens may change with every token of the
+// text.
 //
 // A LogitSource. Its capacity is the model's; a text that needs more own tokens than that gets
 // context_full. A text without own tokens has no row: no_draft. model must outlive the object.
@@ -152,13 +155,13 @@ class retokenising_source {
     if (s != status::ok) (void)rollback(before);
     return s;
   }
-  // The text, and what the model has read of it: for a source whose model has the state of this
-  // one's, a copy.
+  // The text, and the own tokens that the model has read: for another source, whose model is a copy
+  // of this one's with its state.
   struct state {
     retokenised_text<Encode> text;
     std::vector<token_id> held;
   };
-  // What resume() of such a source takes.
+  // The state that resume() of such a source takes.
   state save() const { return {text_, held_}; }
   void resume(state s) {
     text_ = std::move(s.text);

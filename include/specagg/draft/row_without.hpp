@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row without some of its tokens: what a token was drawn from that must differ from others.
+// A row without some of its tokens: the law of a token that must differ from these.
 // Proved: proofs/propose.v, `row_without_law`.
 #pragma once
 #include <span>
@@ -9,9 +9,9 @@
 SPECAGG_BEGIN
 
 // R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and
-// for greedy drafting (draft/propose.hpp). R: of a normalised row. left_out: valid ids, few of
-// them, in any order; the memory must outlive the row, unchanged. normalise() is one pass, unless
-// `scale` is given: that of an equal row that was normalised. It is an invalid_row if nothing is
+// for greedy drafting (draft/propose.hpp). R: the type of a normalised row. left_out: valid ids,
+// few of them, in any order; the memory must outlive the row, unchanged. normalise() is one pass,
+// unless `scale` is given: the scale of an equal row that was normalised. invalid_row: nothing is
 // left. The view at temperature 1 is that of R without these tokens, not renormalised.
 template <NormalisedRow R>
 class row_without {

@@ -13,12 +13,12 @@
 
 SPECAGG_BEGIN
 
-// The model writes greedily in its own tokens, all of them; what it writes is encoded by the
-// target's tokenizer, and these tokens are proposed with probability 1 (string-level exact match,
-// Timor et al. 2025, arXiv:2502.05202). A token is proposed when another one follows it, so
-// that more bytes would seldom change it; the last one where the model ends: at a special token, at
-// a full context, or where 4 (j + 2) own tokens did not make j + 2 of the target's. It is a
-// function of the text. Processors are not applied to what the model writes.
+// The model writes greedily, with all of its own tokens. The target's tokenizer encodes the written
+// bytes, and these tokens are proposed with probability 1 (string-level exact match, Timor et al.
+// 2025, arXiv:2502.05202). A token is proposed when another one follows it, because then more bytes
+// would seldom change it. The last token is proposed when the model ends: at a special token, at a
+// full context, or if 4 (j + 2) own tokens did not make j + 2 of the target's, j the tokens drafted
+// so far. The draft is a function of the text. Processors are not applied to the model's rows.
 //
 // encode(std::string_view): the target's tokens (std::vector<token_id>) of bytes that stand inside
 // a text. own: the tokens of the model's vocabulary. Both and the source must outlive the object.

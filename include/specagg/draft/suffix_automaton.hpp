@@ -26,8 +26,8 @@ class suffix_automaton {
   struct match {
     index state = 0, length = 0;
   };
-  // What followed the most recent occurrence of a string, at this position of the tokens; `length`:
-  // of the string.
+  // The token that followed the most recent occurrence of a string: its position among the tokens.
+  // length: the string's.
   struct continuation {
     index position = none, length = 0;
   };
@@ -85,14 +85,15 @@ class suffix_automaton {
       m.length = states_[m.state].length;
     }
   }
-  // Of the longest suffix of m's string that some token follows; {none, 0} if only the empty one
-  // is.
+  // The continuation of the longest suffix of m's string that some token follows; {none, 0} if that
+  // is the empty string.
   continuation follows(match m) const {
     m = followed(m);
     return m.state == 0 ? continuation{} : continuation{states_[m.state].next, m.length};
   }
-  // All tokens that followed it: writes as many as there is room for, and returns how many. The
-  // most frequent one stands first; of equals the one that followed last, then the lower ids.
+  // All tokens that followed this suffix: writes as many as there is room for, and returns how
+  // many. The most frequent one stands first. Among equally frequent tokens, the one that followed
+  // last stands first, then the lower ids.
   std::size_t all_that_follow(match m, std::span<token_id> out) const {
     m = followed(m);
     if (m.state == 0) return 0;

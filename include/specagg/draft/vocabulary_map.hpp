@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A draft model whose vocabulary is not the target's: which of its tokens are tokens of the target.
+// The map from the tokens of a draft model to those of a target with another vocabulary.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -17,7 +17,7 @@ SPECAGG_BEGIN
 // A token as a tokenizer knows it.
 //   text     its bytes in a text; a token without bytes is not in any text
 //   spare    its bytes too, but the tokenizer writes these bytes as another token (a byte token "A"
-//            where there is a piece "A")
+//            if there is also a piece "A")
 //   special  a control token; `bytes` is its name ("<|im_end|>"), and never stands in a text
 struct token_text {
   enum class kind : std::uint8_t { text, spare, special };
@@ -30,7 +30,7 @@ struct token_text {
   }
 };
 
-// Of tokens with the same bytes, makes all but one spare: the one that encode(bytes), the
+// Makes tokens with the same bytes spare, except for one of them: the token that encode(bytes), the
 // tokenizer, gives for these bytes, else the lowest id. Special tokens and tokens without bytes
 // stay as they are.
 template <class Encode>
@@ -49,7 +49,7 @@ void mark_spare_tokens(std::vector<token_text>& all, Encode&& encode) {
 }
 
 // Maps tokens of a draft's vocabulary to tokens of the target's: each to one or none, no two to the
-// same. It is data, made once. Making one allocates, nothing else does.
+// same. A map is data, made once. Only making a map allocates.
 class vocabulary_map {
  public:
   vocabulary_map() = default;
@@ -78,8 +78,8 @@ class vocabulary_map {
   std::size_t target_size_ = 0;
 };
 
-// The map as data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` = to[d] -
-// d.)
+// Makes a map from data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` =
+// to[d] - d.)
 //   token_out_of_range   to[d] is neither no_token nor below target_size
 //   invalid_parameter    two tokens are mapped to one
 // On any status but ok `map` is as it was. The memory depends on to.size() only: target_size may
@@ -105,9 +105,9 @@ inline status make_vocabulary_map(std::span<const token_id> to, std::size_t targ
   return status::ok;
 }
 
-// The map of two vocabularies: tokens of equal bytes, and special tokens of equal names; never one
-// with the other. Spare tokens are not mapped. Of several tokens of one vocabulary with the same
-// bytes, the lowest id is.
+// The map of two vocabularies. It maps tokens of equal bytes, and special tokens of equal names,
+// but never one kind to the other. Spare tokens are not mapped. If several tokens of one vocabulary
+// have the same bytes, the lowest id is mapped.
 inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft,
                                           std::span<const token_text> target) {
   using kind = token_text::kind;
@@ -139,10 +139,10 @@ bool is_masked(S logit) {
   return detail::number(logit) == -std::numeric_limits<computed<S>>::infinity();
 }
 
-// Writes the draft's logits into a row of the target's: those of mapped tokens to their places,
-// -inf elsewhere. So the row is masked before its softmax, and temperature and filters act after.
-// logits: draft_size(), row: target_size(); they must not overlap. Returns whether one of the
-// mapped tokens is not masked (NaN counts: the row must be found invalid).
+// Writes the draft's logits into a row of the target's vocabulary: the logits of mapped tokens at
+// their places, -inf elsewhere. So the row is masked before its softmax, and temperature and
+// filters act after. logits: draft_size(), row: target_size(); they must not overlap. Returns
+// whether one of the mapped tokens is not masked (NaN counts: the row must be found invalid).
 template <class S>
 bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<S> row) {
   std::fill(row.begin(), row.end(), detail::stored<S>(-std::numeric_limits<double>::infinity()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer of trees that grow: where children are worth it, and how many.
+// A proposer of trees that grow: which nodes are worth children, and how many.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -14,8 +14,9 @@ namespace detail {
 template <class G>
 struct growing_tree {
   G growth;
-  // By node: R, the probability with which it is accepted, and q, its share of its parent's row. A
-  // drawn node has what the likely ones left. One more than there may be nodes: node 0 is the text.
+  // For each node: R, the probability that it is accepted, and q, its share of its parent's row. A
+  // drawn node has the share that the likely ones left. Both have one element more than there may
+  // be nodes: node 0 is the text.
   std::span<double> reached, shares;
 
   void begin() {
@@ -31,7 +32,7 @@ struct growing_tree {
   // tokens, and before them one drawn from the rest where that is worth it. Returns how many.
   //   row                    after the node. Without temperature it has one token alone: then the
   //                          shares are of the row at temperature 1
-  //   tokens                 of the children
+  //   tokens                 written by propose: the children's tokens
   //   propose(kind, count)   writes up to `count` children (propose_children), returns how many
   template <class R, class Propose>
   std::size_t children_of(std::size_t node, std::size_t first, std::size_t most, const R& row,
@@ -61,8 +62,8 @@ struct growing_tree {
     }
     return count;
   }
-  // What the path to node `last` offered, and what of it was accepted. parents: by node, from node
-  // 1. is_drawn(n): whether node n was drawn.
+  // The record of the path to node `last`: the shares that it offered, and its accepted nodes.
+  // parents: by node, from node 1. is_drawn(n): whether node n was drawn.
   template <class IsDrawn>
   auto path_to(std::size_t last, std::span<const std::uint32_t> parents, IsDrawn&& is_drawn) const {
     typename G::path_record path;
