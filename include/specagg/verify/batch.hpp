@@ -10,10 +10,10 @@
 
 SPECAGG_BEGIN
 
-// One request: what verify_token and its like take. In a batch drafts may differ in length
-// (ragged), rows in every parameter, and policies where Policy is any_of (policy/any_of.hpp).
-// `chooser` is random_streams(seed, request), in any slot of the batch; a coupled
-// verifier has its noise instead, and `chooser` is not used.
+// One request: the arguments of verify_token and of the other verifiers of chains. In a batch
+// drafts may differ in length (ragged), rows in every parameter, and policies if Policy is any_of
+// (policy/any_of.hpp). `chooser` is random_streams(seed, request), in any slot of the batch. A
+// coupled verifier has its noise instead and does not use `chooser`.
 template <class QRows, class PRows, class Policy, class C>
 struct verification {
   using verdict_type = verdict;
@@ -28,8 +28,8 @@ struct verification {
 template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, Policy, C>;
 
-// The same for a tree of drafts: what verify_tree takes, with memory of its own, but for the
-// scratch that verify() is given.
+// One request with a tree of drafts: the arguments of verify_tree. It has memory of its own, except
+// for the scratch, which verify() is given.
 template <class Laws, class QRows, class PRows, class Policy, class C, class T>
 struct tree_verification {
   using value_type = T;  // of the rows
@@ -47,8 +47,8 @@ template <class L, class Q, class P, class Policy, class C, class T>
 tree_verification(draft_tree, L, Q, P, Policy, C, tree_memory<T>)
     -> tree_verification<L, Q, P, Policy, C, T>;
 
-// The verdict of one request, whose `out` and acceptances are written; a chooser that has a state
-// is changed.
+// Verifies one request and returns its verdict. It writes the request's `out` and acceptances, and
+// changes a chooser that has a state.
 //   verifier   token_verifier, block_verifier, match_verifier, coupled_verifier
 //   scratch    verify_scratch(V, gamma) doubles, gamma the draft's length
 template <class Request, class Verifier>
@@ -57,7 +57,8 @@ verdict verify(Request&& request, const Verifier& verifier, std::span<double> sc
   return verifier.verify(request.drafted, request.q_rows, request.p_rows, request.policy,
                          request.chooser, request.out, scratch);
 }
-// The same of a tree. verifier: traversal, recursive_rejection; scratch: verify_scratch(V) doubles.
+// Verifies one request with a tree. verifier: traversal, recursive_rejection; scratch:
+// verify_scratch(V) doubles.
 template <class Request, class Verifier>
   requires requires(Request& r) { tree_verification{r}; }
 tree_verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
@@ -69,8 +70,8 @@ tree_verdict verify(Request&& request, const Verifier& verifier, std::span<doubl
 
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges
 // that cover [0, count) once, from any thread, and returns when all are done; if body throws, it
-// waits for the calls that have begun, and the first exception goes to its caller. This one has no
-// threads; thread_pool (thread_pool.hpp) has.
+// waits for the calls that have begun, and the first exception goes to its caller. this_thread has
+// no threads of its own; thread_pool (thread_pool.hpp) has.
 struct this_thread {
   template <class Body>
   void for_ranges(std::size_t count, std::size_t /*grain*/, Body&& body) {
@@ -81,11 +82,13 @@ struct this_thread {
 // verdicts[i] = verify(request(i), verifier, ...); every request is verified once. No result
 // depends on the pool, the number of threads, or the order of the requests.
 //   request    returns a verification or a tree_verification (verdicts are tree_verdicts then).
-//              Called once for each i, from the pool's threads: it may read what all share and
-//              write what is request i's alone. If it throws, or rows or a verifier of its do, the
-//              pool's caller gets that; which verdicts were written then is not specified
+//              Called once for each i, from the pool's threads: it may read shared memory, and
+//              write only memory of request i. If it throws, or its rows or its verifier do, the
+//              pool's caller gets the exception; it is not specified which verdicts were written by
+//              then
 //   verifier   token_verifier, block_verifier, match_verifier; for trees traversal,
-//              recursive_rejection; or verifier(i), for what differs (coupled noise)
+//              recursive_rejection; or a function: verifier(i) is the verifier of request i (each
+//              has its own coupled noise)
 //   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i
 //              is request i's
 template <class Request,

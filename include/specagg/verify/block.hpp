@@ -35,7 +35,7 @@ SPECAGG_FUNCTION status write_claims(At& at, const draft& drafted, std::span<dou
   }
   return ended;
 }
-// tau, from the claims; or what is wrong with the rows, in why.
+// Returns tau, from the claims. why: ok, or why the rows cannot be read.
 template <class At, Chooser C>
 SPECAGG_FUNCTION std::size_t accepted_as_block(At& at, const draft& drafted,
                                                std::span<const double> claim, std::size_t g,
@@ -65,10 +65,10 @@ SPECAGG_FUNCTION std::size_t accepted_as_block(At& at, const draft& drafted,
 //   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus
 //          token follows, else a token from norm((w pi - q)+) at tau + 1
 //
-// Arguments as for verify_token, but scratch is verify_scratch(V, g) doubles: it keeps what is
-// known of each position, so that no row is normalised twice. (Where kinds of rows are chosen at
-// run time, rows/any_row.hpp, a row may be asked for up to three times.) The coins are tested from
-// the last to the first, so if the whole draft is accepted no pass for h is needed. Claims are
+// Arguments as for verify_token, but scratch is verify_scratch(V, g) doubles: it keeps the
+// normalised rows of each position, so no row is normalised twice. (If the kinds of rows are chosen
+// at run time, rows/any_row.hpp, a row may be asked for up to three times.) The coins are tested
+// from the last to the first, so if the whole draft is accepted no pass for h is needed. Claims are
 // doubles; with rows of floats S has a relative error of 2e-6. An invalid row of the target also
 // ends the draft before it. It is reported if all tokens before it were accepted.
 template <class Policy, class QRows, class PRows, Chooser C>

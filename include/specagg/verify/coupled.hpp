@@ -21,8 +21,8 @@ class coupled_noise {
  public:
   SPECAGG_FUNCTION constexpr explicit coupled_noise(std::uint64_t seed, std::uint64_t request = 0)
       : streams_(seed, request) {}
-  // The members of random_streams (random.hpp): the noise of a token; the same with its first word
-  // known; the first words of 4 tokens, and of 64.
+  // The members of random_streams (random.hpp): the noise of a token; the noise of a token whose
+  // first word is known; the first words of 4 tokens, and of 64.
   SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v) const {
     return streams_.noise(position, v);
   }
@@ -74,7 +74,7 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
 
 namespace detail {
 
-// The tokens [from, to) alone; `from` is where a block begins.
+// race() among the tokens [from, to) alone. A block begins at `from`.
 template <class Rows, class F>
 SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const coupled_noise& noise,
                                         std::uint32_t position, contender last, std::size_t from,
@@ -115,10 +115,10 @@ SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const coup
 
 }  // namespace detail
 
-// The first contender after `last` in that order; with the default `last`, the winner. The weights
-// are f(at) of the rows. no_token if no other token has weight. One pass. A token cannot win if its
-// weight is below its least noise times the best score so far. Such a token needs no logarithm and
-// no second word, and nearly all tokens are like that.
+// The first contender after `last` in the order of before(); with the default `last`, the winner.
+// The weights are f(at) of the rows. no_token if no other token has weight. One pass. A token
+// cannot win if its weight is below its least noise times the best score so far. Such a token needs
+// no logarithm and no second word, and nearly all tokens are like that.
 template <class Rows, class F>
 SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const coupled_noise& noise,
                                 std::uint32_t position, contender last = {no_token, infinity}) {

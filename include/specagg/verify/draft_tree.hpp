@@ -32,8 +32,8 @@ struct draft_tree {
   }
 };
 
-// What a verifier knows about a node; written for all of them. claim and accepted: 0 where it did
-// not go.
+// A verifier's record of one node. It writes all of them. claim and accepted are 0 for nodes that
+// it did not visit.
 struct tree_node {
   // its first child, and the sibling after it; 0: none
   std::uint32_t depth = 0, child = 0, sibling = 0;
@@ -43,7 +43,7 @@ struct tree_node {
   bool stored = false;                   // its residual weights are stored
   status why = status::ok;               // why a child, or all children, were left out
   double pi = 0, log_pi = 0, log_p = 0;  // of its token, at its parent
-  // the probability that its subtree is accepted, as it was visited
+  // the probability that its subtree is accepted, when it was visited
   double claim = 0;
   // what is left of the claim after its children failed
   double accepted = 0;
@@ -64,10 +64,10 @@ SPECAGG_BEGIN
 //   nodes     one more than the tree has; after the call they say how each was visited
 //   residual  residual_rows V numbers (measure_tree); V for each level of the tree is enough
 //   scratch   verify_scratch(V) doubles
-//   walker    what walks: one thread; all threads of a CUDA block, which share the memory
-//             (backend/cuda); or one rank of sharded rows: a tree_memory<T, const
-//             vocabulary_shards<E>&> with their vocabulary_shards. Then `residual` is this rank's,
-//             and only its tokens' weights are written
+//   walker    who walks: one thread; all threads of a CUDA block, which share the memory
+//             (backend/cuda); or one rank of sharded rows, with a tree_memory<T, const
+//             vocabulary_shards<E>&> and the rows' vocabulary_shards. A rank has its own
+//             `residual`, and writes only the weights of its own tokens
 template <class T, class Walker = one_thread>
 struct tree_memory {
   std::span<emission> out;

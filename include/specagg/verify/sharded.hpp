@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded rows: each of several ranks has the logits of a shard of the vocabulary
 // (verify/vocabulary_shards.hpp). Every rank calls the same verifier with the same arguments and
-// gets the same verdict, with the bits of a whole row. The ranks exchange what blocks of 1024
-// logits sum to, single logits, drawn tokens, and what filters may keep: never rows.
+// gets the same verdict, with the bits of a whole row. The ranks exchange sums of blocks of 1024
+// logits, single logits, drawn tokens, and tokens that filters may keep, but never rows.
 //
 //   own logits --(normalise: 1 exchange)--> rows --(verifier)--> the same tokens on every rank
 //
 // An exchange has these doubles of each rank, or fewer:
-//   a row            2 for each block, 2, and 1 for each expected token. 3 for each block if the
-//                    policy reads the view at temperature 1 and the row has another one
-//   a drawn token    1 for each block (what it is drawn from), and then 5. (Gumbel-max coupling: 1
-//                    for each block, and then 6.)
+//   a row            2 for each block, 2 more, and 1 for each expected token. 3 for each block if
+//                    the policy reads the view at temperature 1 and the row has another temperature
+//   a drawn token    1 for each block (the sums of the weights), and then 5. (Gumbel-max coupling:
+//                    1 for each block, and then 6.)
 //   another logit    1
 //   a policy's sum   1 for each block
-// vocabulary_shards::run() makes one exchange of those of many rows, or of many requests.
+// vocabulary_shards::run() joins the exchanges of many rows, or of many requests, into one.
 //
 // The filters of a row take further exchanges, R the number of ranks:
 //   top-k   for k <= 1024 one of 2 k + 1 and the expected tokens, in place of the row's. For larger
-//           k 3 R of 2048 (double: 6 R), R of 3, and two of the row more
-//   top-p   after top-k <= 1024 none. Else one of 3 for each block whenever the range of logits is
-//           divided by four (at most 5 times in the test), one of 2, and one of twice the listed
-//           tokens and 1, at most 4097. Or, where more tokens than a list holds (2048) have nearly
-//           the same logit, 3 R of 2048 (double: 6 R), R of 3, and one of the row
-//   min-p   one of 1 for each block, and one of the row if it keeps fewer tokens than the others
+//           k: 3 R of 2048 (double: 6 R), R of 3, and two more of the row
+//   top-p   after top-k <= 1024 none. Else one of 3 for each block each time that the range of
+//           logits is divided by four (at most 5 times in the test), one of 2, and one of 1 plus
+//           twice the listed tokens, at most 4097. If more tokens than a list holds (2048) have
+//           nearly the same logit: 3 R of 2048 (double: 6 R), R of 3, and one of the row
+//   min-p   one of 1 for each block, and one of the row if it keeps fewer tokens than the other
+//           filters
 #pragma once
 #include <specagg/rows/process.hpp>
 #include <specagg/verify/detail/sharded_logits.hpp>
@@ -33,9 +34,10 @@ SPECAGG_BEGIN
 //   own        the logits of this rank's shard: float, double, bf16 or f16; -inf masks a token.
 //              Not read, and may be null, if the shard is empty
 //   how        temperature and filters
-//   expected   a token whose probability will be asked for, such as the drafted one, or several,
-//              such as the children of a tree's node: at most 8 logits come with the first
-//              exchange, any other one with an exchange of its own. The same on every rank
+//   expected   one or several tokens whose probabilities will be asked for, such as the drafted
+//              token or the children of a tree's node. The logits of at most 8 of them come with
+//              the first exchange; any other logit takes an exchange of its own. Every rank gives
+//              the same tokens
 template <class S, Exchange E>
 class sharded_row {
  public:
@@ -60,7 +62,7 @@ class sharded_row {
     else return true;
   }
 
-  // What the pass finds.
+  // The results of the pass over the logits.
   struct facts {
     cutoff<T> restriction;  // which tokens are kept
     softmax_factors<T> sampled, at_temperature_1;
@@ -101,7 +103,7 @@ class sharded_row {
       else return at_temperature_1.template operator()<V>(k, lanes);
     }
   };
-  // Of a block that this rank owns, or of one token.
+  // The block must be one that this rank owns, unless only single tokens of it are read.
   block open(const facts& known, std::size_t begin, std::size_t count) const {
     const auto l = logits(nullptr);
     return {*this, known, begin, l.block(begin, count, known.sampled, known.restriction),
@@ -113,7 +115,7 @@ class sharded_row {
   logits_of_ranks logits(std::array<T, detail::expected_tokens::most>* expected_logits) const {
     return {own_, together_, &expected_, expected_logits};
   }
-  // The sums that are not known yet, and the only token that is kept at temperature 0.
+  // Finds the sums that are not known yet and, at temperature 0, the only token that is kept.
   status find_sums(const logits_of_ranks& l, bool greedy, bool confidence, facts& found) const {
     const double temperature = greedy ? 1 : how_.temperature;
     const bool all = found.restriction.keeps_all(), at_1 = confidence && !found.confident();

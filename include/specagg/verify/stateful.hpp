@@ -15,13 +15,14 @@ SPECAGG_BEGIN
 //   begin()                   the state before the first token
 //   at(state)                 the policy of the next token
 //   advance(state, y)         the state after token y, or
-//   advance(state, rows, y)   the same from the target's row there: rows.sum, at(rows, y).p and
-//                             what else a policy may use of p, but nothing of q
-// It may have is_state(state): whether the state can be one of a text. Others are refused.
-// advance() may not look at anything else: then the state is a function of the text, every text has
-// the product of the laws of its tokens, and drafts change nothing. A rule that looks ahead into
-// the draft (FLy), or counts the tokens of a round, is none: its law changes with the draft's
-// length.
+//   advance(state, rows, y)   likewise, also from the target's row of that position: rows.sum,
+//                             at(rows, y).p and all else that a policy may use of p, but nothing of
+//                             q
+// It may have is_state(state): whether a text can have this state. A verifier refuses other states.
+// advance() may use nothing but its arguments. Then the state is a function of the text, the law of
+// a text is the product of the laws of its tokens, and drafts do not change it. A rule that looks
+// ahead into the draft (FLy), or counts the tokens of a round, is no policy with state: its law
+// changes with the draft's length.
 template <class P>
 concept StatefulPolicy = requires(const P& policy, const typename P::state& s) {
   { policy.begin() } -> std::same_as<typename P::state>;
@@ -48,7 +49,7 @@ constexpr bool is_state_of(const Policy& policy, const typename Policy::state& s
   else return true;
 }
 
-// The policy of one position. Where it is bound it writes the state after its drafted token.
+// The policy of one position. bind() also writes the state after the drafted token.
 template <class Policy>
 struct advancing {
   using state = typename Policy::state;
@@ -71,15 +72,14 @@ struct advancing {
 
 }  // namespace detail
 
-// A verifier of policies with state: verifies by V. The arguments of verify() are those of
-// verify_token; the policy is one with state, and declares what its policies read.
+// A verifier of policies with state, which verifies by V. The arguments of verify() are those of
+// verify_token, but the policy is one with state. It declares what its policies read.
 //   states   memory, one more than tokens are drafted. states[0] is the state after the text; after
-//            verify() it is the one after the emitted tokens: accepted ones and the last, not what
-//            was rejected. If no token could be emitted it is as before
-// invalid_parameter: too few states, or the first can be none; or a bonus that the caller gives, if
-// the state needs its row.
-// Acceptances are those with the states that the draft would have led to. Not for trees
-// (policies_of() is).
+//            verify() it is the state after the emitted tokens: the accepted ones and the token
+//            drawn after them, if there is one. If no token was emitted it is as before
+// invalid_parameter: there are too few states; no text has states[0] (is_state()); or the caller
+// gives the bonus, and advance() needs its row. Acceptances are computed with the states along the
+// draft, as if all of its tokens were accepted. Not for trees (policies_of() is).
 template <class V, class State>
 struct stateful_verifier : V {
   std::span<State> states;
@@ -121,14 +121,14 @@ struct stateful_verifier : V {
   }
 };
 
-// A budget of regret along the text, as ASD (arXiv:2608.03447) is described; its paper could not be
-// had, so nothing here was compared with it. The regret of a token is ln(max
-// p / p(v)) at temperature 1, in nats: how far its logit is below the largest. The draft's tokens
-// stand where their regret is at most `limit`, at most what is left of `budget`, and at most 36
-// (e^-36 is the least that double tells from 0 beside 1): a token with p = 0 never stands. What q
-// has elsewhere is drawn from p, as in policy/token_cascade.hpp. A token that stands spends its
-// regret. Limits for each block of drafts depend on where a round begins, so they are no law of a
-// text.
+// A budget of regret along the text, as ASD (arXiv:2608.03447) is described. Its paper was not
+// available, so nothing here was compared with it. The regret of a token is ln(max p / p(v)) at
+// temperature 1, in nats: the distance of its logit from the largest one. The law keeps q at tokens
+// whose regret is at most `limit`, at most the rest of `budget`, and at most 36 (double loses much
+// smaller numbers than e^-36 when it subtracts them from 1), so never at a token with p = 0. The
+// rest of q is drawn from p, as in policy/token_cascade.hpp. An emitted token within these bounds
+// spends its regret. Limits for each block of drafts depend on where a round begins, so they are no
+// law of a text.
 struct regret_budget {
   double budget = 0, limit = infinity;
   struct state {
@@ -137,7 +137,7 @@ struct regret_budget {
   constexpr bool valid() const { return budget >= 0 && is_finite(budget) && limit >= 0; }
   constexpr state begin() const { return {}; }
   constexpr bool is_state(const state& s) const { return s.spent >= 0 && is_finite(s.spent); }
-  // Its floor is (1 - alpha) max p.
+  // token_v3 keeps q where p(v) >= (1 - alpha) max p.
   SPECAGG_FUNCTION token_v3 at(const state& s) const {
     const double left = s.spent < budget ? budget - s.spent : 0, most = left < limit ? left : limit;
     return {1 - exp(most < 36 ? -most : -36)};
@@ -151,12 +151,13 @@ struct regret_budget {
   }
 };
 
-// An entropy gate, and tokens of law p after what it let through. Where -sum p ln p over the three
-// most likely tokens of p, in nats at temperature 1, is at least `threshold`, the draft's tokens
-// stand wherever p > 0 (the rest of q is drawn from p); elsewhere pi = p. After a token there that
-// is not the most likely of p, the next `window` tokens have the law p. The gate is that of FLy's
-// code (arXiv:2511.22972). But FLy takes such a token back if the draft's next tokens are rejected,
-// so its law depends on the draft's length: it is not this.
+// An entropy gate, and tokens of law p after a token that it let through. The gate is open if the
+// sum of -p ln p over the three most likely tokens, in nats at temperature 1, is at least
+// `threshold`. Then the law keeps q wherever p > 0, and the rest of q is drawn from p; else pi = p.
+// After a token of an open gate that is not p's most likely one, the next `window` tokens have the
+// law p. The gate is that of FLy's code (arXiv:2511.22972). But the policy is not FLy: FLy takes
+// such a token back if the draft's next tokens are rejected, so its law depends on the draft's
+// length.
 struct entropy_window {
   double threshold = 0.3, window = 6;
   struct state {
@@ -179,7 +180,8 @@ struct entropy_window {
     }
     return h;
   }
-  // p where it is `shut`, or p is more certain than `threshold`; else q where p > 0.
+  // The law is p if the gate is `shut` or entropy() is below `threshold`. Else it is q where p > 0,
+  // and the rest of q is drawn from p.
   struct gate {
     double threshold;
     bool shut;  // the law is p, whatever p is
@@ -199,9 +201,9 @@ struct entropy_window {
   }
 };
 
-// One policy inside a span of the text, another outside: inside after a token of `open`, as far as
-// the next one of `close`, which still has the law of the inside. TensorRT-LLM and MAX relax their
-// verification so between the marks of a model's thinking.
+// One policy inside a span of the text, another one outside. The span begins after a token of
+// `open` and ends with the next token of `close`, which still has the law of the inside.
+// TensorRT-LLM and MAX relax verification in this way between the marks of a model's thinking.
 template <class Inside, class Outside>
 struct phase {
   Inside inside;
@@ -247,8 +249,8 @@ template <class... P>
 any_of<P..., entropy_window::gate> any_of_positions(const any_of<P...>&);
 }  // namespace detail
 
-// Any of the policies above, chosen at run time. Its state is a number: what was spent, the tokens
-// left of a window, 1 inside a phase.
+// Any of the policies above, chosen at run time. Its state is one number: the regret that was
+// spent, the tokens left of a window, or 1 inside a phase.
 struct any_stateful {
   std::variant<regret_budget, entropy_window, phase<any_catalogued, any_catalogued>> chosen;
   struct state {

@@ -16,8 +16,8 @@ SPECAGG_BEGIN
 //                   beyond the first rejection, unless acceptances are wanted. q_rows is asked for
 //                   0..g-1. It is asked for g (one more call of the draft model) only if every
 //                   token was accepted, a bonus is drawn from pi and the policy reads the draft. So
-//                   such a policy takes g + 1 rows of it, as of the target, unless drafted.bonus
-//                   says otherwise
+//                   such a policy takes g + 1 rows of the draft, as many as of the target, unless
+//                   drafted.bonus says otherwise
 //   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
 // If a target row is invalid, a row of the draft or target is missing, or the law of a position

@@ -25,7 +25,7 @@ token_id draw_node(const R& row, std::uint32_t start, std::size_t i, std::uint32
 
 namespace detail {
 
-// The checks before a walk; then walk(state) from the root.
+// Checks the arguments, then calls walk(state, result) at the root.
 template <class Policy, class Laws, class QRows, class PRows, class T, class Walker, class Walk>
 SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& policy, Laws& laws,
                                         QRows& q_rows, PRows& p_rows,
@@ -70,9 +70,9 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //                   may be asked for up to three times, laws twice; a row that was normalised
 //                   before costs no pass again
 // So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
-// reads the draft. A child whose law is missing is left out, as one outside the support is, and the
-// emission's `why` says missing_row. Where another row that is needed is missing the accepted path
-// remains emitted, and the verdict says missing_row.
+// reads the draft. A child whose law is missing is left out, as a child outside the support is, and
+// the emission's `why` says missing_row. If another row that is needed is missing, the accepted
+// path remains emitted, and the verdict says missing_row.
 //
 //   work            see tree_memory
 // A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is
@@ -118,9 +118,10 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
 
 // Recursive rejection, from the root to the leaves: each child (y, L) is accepted with probability
 // min(1, residual(y) / L(y)), where residual = pi at first and norm((residual - L)+) after each
-// rejected child. The same law. Where all nodes of one depth have as many children it accepted at
-// most as many tokens in expectation, in all cases that were enumerated; in ragged trees it may
-// accept more. Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
+// rejected child. The law is that of verify_tree. If all nodes of one depth have the same number of
+// children, it accepted at most as many tokens as verify_tree in expectation, in all cases that
+// were enumerated. In ragged trees it may accept more. Arguments as for verify_tree. A chain is
+// decided as by verify_token, coin for coin.
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
                                                     QRows&& q_rows, PRows&& p_rows,
@@ -148,15 +149,14 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
       });
 }
 
-// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, work), as
-// verify_tree.
+// verify_tree as an object: verify(tree, laws, q_rows, p_rows, policy, chooser, work).
 struct traversal {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
     return specagg::verify_tree(a...);
   }
 };
-// The same by verify_tree_recursive.
+// verify_tree_recursive as an object.
 struct recursive_rejection {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {

@@ -12,18 +12,18 @@
 
 SPECAGG_BEGIN
 
-// Whether later rounds draw their tokens with the noise that rejected drafts were drawn with: what
-// a verifier with a member `static constexpr bool is_coupled = true` says.
+// Whether later rounds draw their tokens with the noise of rejected drafts. A verifier says so by a
+// member `static constexpr bool is_coupled = true`.
 template <class V>
 constexpr bool is_coupled = [] {
   if constexpr (requires { V::is_coupled; }) return V::is_coupled;
   else return false;
 }();
 
-// How a round draws its drafts, and how it verifies them. A coupled draft is verified by coupled
-// verification alone. propose(): arguments and result of draw_draft (verify/verify.hpp). verify():
-// those of verify_token. reads_draft_rows(acceptances): whether verify() reads rows of the draft
-// under a policy that does not, with acceptances wanted or not.
+// A verifier draws the drafts of a round and verifies them. propose() has the arguments and the
+// result of draw_draft (verify/verify.hpp), verify() those of verify_token.
+// reads_draft_rows(acceptances): whether verify() reads rows of the draft although the policy does
+// not, with acceptances wanted or not. A coupled draft is verified by coupled verification alone.
 struct token_verifier {
   static constexpr const char* name = "token";
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
@@ -45,7 +45,7 @@ struct block_verifier : token_verifier {
     return specagg::verify_block(drafted, a...);
   }
 };
-// verify() is verify_match. reads_draft_rows(): for acceptances alone.
+// verify() is verify_match. It reads rows of the draft for acceptances alone.
 struct match_verifier : token_verifier {
   static constexpr const char* name = "match";
   static constexpr bool reads_draft_rows(bool acceptances) { return acceptances; }
@@ -77,7 +77,7 @@ struct coupled_verifier {
 // The verifiers of drafts that are chains; tests and benchmarks run over them.
 using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
 
-// f(verifier) for each of them, with the noise of (seed, request) where it is coupled.
+// Calls f(verifier) for each of them. The coupled verifier has the noise of (seed, request).
 template <class F>
 constexpr void for_each_verifier(std::uint64_t seed, std::uint64_t request, F&& f) {
   const auto made = [&]<class V>(const V*) {

@@ -30,9 +30,9 @@ struct draft_acceptance {
 //   target()   drawn from the target's row: its law is p, also in log_pi. The draft's row there is
 //              not read
 //   given(y)   the caller's token. No row is read there, so log_pi and log_p are NaN, and y is not
-//              compared with the vocabulary. no_token: none. Below that: token_out_of_range
-// Where a draft ends before its last token, the token there is drawn from pi with each of them but
-// false: target() and given() are about the position after all drafted tokens.
+//              compared with the vocabulary. no_token: no bonus. A smaller id: token_out_of_range
+// target() and given() apply only after the last drafted token. If the draft ends earlier, the next
+// token is drawn from pi; with false there is none.
 class bonus_choice {
  public:
   constexpr bonus_choice() = default;
@@ -45,7 +45,7 @@ class bonus_choice {
   SPECAGG_FUNCTION SPECAGG_LANE static constexpr bonus_choice given(token_id y) {
     return bonus_choice(y < no_token ? out_of_range : y, 0);
   }
-  // Whether there is one.
+  // Whether there is a bonus.
   SPECAGG_FUNCTION SPECAGG_LANE constexpr operator bool() const { return choice_ != no_token; }
   SPECAGG_FUNCTION SPECAGG_LANE constexpr bool is_target() const { return choice_ == from_target; }
   SPECAGG_FUNCTION SPECAGG_LANE constexpr bool is_given() const {
@@ -75,9 +75,9 @@ class bonus_choice {
 // the law q. A mask or a vocabulary map that puts some of q's tokens outside the support changes q;
 // apply it to the row.
 //
-// acceptances: empty, or an element for each drafted token, which a verifier writes, also after a
-// rejection; 0 from the position where the draft ended early. They cost one pass over the rows of
-// each position.
+// acceptances: empty, or one element for each drafted token. A verifier writes all of them, also
+// after a rejection; from the position where the draft ended early they are 0. They cost one pass
+// over the rows of each position.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -96,14 +96,14 @@ struct draft {
   SPECAGG_FUNCTION SPECAGG_LANE bool ends_text(std::size_t g) const {
     return g > 0 && end_of_text.contains(tokens[g - 1]);
   }
-  // Whether one more token follows if the first g, all that the draft has, are accepted.
+  // Whether a bonus follows if the draft has g tokens and all are accepted.
   SPECAGG_FUNCTION SPECAGG_LANE bool bonus_follows(std::size_t g) const {
     return bonus && !ends_text(g);
   }
 };
 
-// Where an emitted token is from: the draft; a draw that replaces a rejected token; the bonus, or a
-// draw from pi where the draft has ended early.
+// The source of an emitted token: the draft; a draw that replaces a rejected token; the bonus, or a
+// draw from pi after a draft that ended early.
 enum class origin : std::uint8_t { accepted, residual, bonus };
 // The enumerator's name as text.
 constexpr const char* name(origin o) {
@@ -143,9 +143,9 @@ token_id draw_draft(const R& row, moment m, C&& chooser, std::span<double> scrat
   if (normalised.why() != status::ok || !specagg::can_weigh(normalised, scratch)) return no_token;
   return specagg::draw(normalised, m, chooser, scratch);
 }
-// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
-// are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
-// from one random number.
+// Draws token j of a draft, at position start + j; start as in struct draft. Draw a tree by
+// draw_node (verify/tree.hpp): two tokens that are drawn here for one position share one random
+// number.
 template <Row R, Chooser C>
 token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& chooser,
                     std::span<double> scratch) {
@@ -177,7 +177,7 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
          (drafted.acceptances.empty() || drafted.acceptances.size() >= g);
 }
 
-// What a verifier needs of a policy and rows (detail/misfit.hpp).
+// The checks of a policy and of rows before a verification (detail/misfit.hpp).
 template <class Policy>
 struct check_combines_rows {
   static constexpr bool fits = !is_raw_logits<Policy>;
@@ -218,14 +218,14 @@ using misfit_of_law =
                           check_rows<PRows>, check_value_types<QRows, PRows>,
                           check_policy_of_rows<Policy, PRows>>::type;
 
-// What is wrong with a policy that would read a part of the draft's row for the row, or ok.
+// invalid_parameter if the policy reads the draft's row and the row is cut, else ok.
 template <class Policy, class Q>
 SPECAGG_FUNCTION constexpr status whole_enough(const Q&) {
   return reads_draft<Policy> && is_cut<Q> ? status::invalid_parameter : status::ok;
 }
 
-// f(q, p) with the normalised rows of position j; or missing_row if one of them was not given, or
-// what is wrong with them.
+// Returns f(q, p) with the normalised rows of position j; missing_row if a row was not given; or
+// why the rows cannot be read.
 template <bool Confidence, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_rows(QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   return detail::with_row_at(q_rows, j, [&](const auto& q_row) {
@@ -239,7 +239,7 @@ SPECAGG_FUNCTION status with_rows(QRows& q_rows, PRows& p_rows, std::size_t j, F
     });
   });
 }
-// The same of the target alone.
+// Likewise with the target's row alone.
 template <bool Confidence, class PRows, class F>
 SPECAGG_FUNCTION status with_target_row(PRows& p_rows, std::size_t j, F&& f) {
   return detail::with_row_at(p_rows, j, [&](const auto& p_row) {
@@ -254,10 +254,10 @@ SPECAGG_FUNCTION auto pair_for(const Q& q, const P& p) {
   return detail::seen_by<Policy>(row_pair<reads_confidence<Policy>, Q, P>(q, p));
 }
 
-// Whether the draft's row is read: in any case, or only if the policy reads it.
+// When the draft's row is read: always, or only if the policy reads it.
 enum class draft_row { always, if_read };
 // Calls f(rows, pi) with the normalised rows of position j and pi bound to them. Returns f's
-// status, or what is wrong with the rows. A list of policies, a policy chosen at run time
+// status, or why the rows cannot be read. A list of policies, a policy chosen at run time
 // (policy/any_of.hpp) and a row of several kinds (rows/any_row.hpp) are resolved here, so f and all
 // loops in it are compiled for what was chosen.
 template <draft_row Draft, class Policy, class QRows, class PRows, class F>
@@ -305,15 +305,14 @@ struct pair_sides {
   }
 };
 
-// What is wrong with a drafted token y of probability t = q(y), or ok. It is outside the support if
-// it was not drawn from its row.
+// ok, or why a drafted token y of probability t = q(y) is outside the support: it was not drawn
+// from its row.
 SPECAGG_FUNCTION inline status outside_support(token_id y, std::size_t vocabulary, double t) {
   if (y < 0 || std::size_t(y) >= vocabulary) return status::token_out_of_range;
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
 
-// What a row of weights scale w, whose sum is `total`, sums to without a token of weight scale
-// w(y).
+// The sum of the weights scale w without a token of weight scale w(y). total: the sum with it.
 SPECAGG_FUNCTION inline double without_token(double total, double scale, double w) {
   const double left = fma(-scale, w, total);
   return left > 0 ? left : 0;
@@ -355,8 +354,8 @@ SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const 
   return {acceptance_rate(rows, pi), d.w < d.t ? d.w / d.t : 1};
 }
 
-// Draws one position's token from `weight` and computes its log-probabilities; or returns why there
-// is no token.
+// Draws one position's token from `weight` and computes its log-probabilities; or returns the
+// reason why there is no token.
 template <class Sides = pair_sides, class Rows, class Pi, class Weight, Chooser C>
 SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m,
                                    C& chooser, std::span<double> scratch, emission& out) {
@@ -418,8 +417,9 @@ SPECAGG_FUNCTION inline void emit(const emission& e, const end_tokens& ends,
   if (ends.contains(e.token)) result.ended = e.token;
 }
 
-// Makes e the bonus at position g: by draw(rows, pi), with the rows and the law that it has there,
-// or the given token. whole: the draft did not end early; else the law is the policy's.
+// Makes e the bonus at position g: the given token, or what draw(rows, pi) writes into e, called
+// with the rows and the law of that position. whole: the draft did not end early; else the law is
+// the policy's.
 template <class Policy, class QRows, class PRows, class Draw>
 SPECAGG_FUNCTION status bonus_of(bonus_choice bonus, bool whole, const Policy& policy,
                                  QRows& q_rows, PRows& p_rows, std::size_t g, emission& e,
@@ -459,7 +459,7 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
 }  // namespace detail
 
 // Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma. Block
-// verification keeps in it what it knows of each position (verify/detail/kept.hpp).
+// verification keeps the rows and the law of each position in it (verify/detail/kept.hpp).
 inline constexpr std::size_t scratch_of_position = 128;
 SPECAGG_FUNCTION constexpr std::size_t verify_scratch(std::size_t vocabulary,
                                                       std::size_t gamma = 0) {

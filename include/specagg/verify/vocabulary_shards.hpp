@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary shared out among ranks (threads, processes, devices, hosts), as tensor parallelism
-// leaves logits, and how the ranks read rows together: the members of one_thread
-// (kernel/reduce.hpp), with one exchange each, and the bits of one_thread.
+// The vocabulary in shards, one for each rank (thread, process, device, host), as tensor
+// parallelism leaves logits. The ranks read rows together by the members of one_thread
+// (kernel/reduce.hpp). Each member takes one exchange, unless its comment names more, and returns
+// the bits of one_thread.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -12,22 +13,23 @@
 
 SPECAGG_BEGIN
 
-// exchange(own, all) of an E: an all-gather. all[r own.size() ...] becomes what rank r calls `own`,
-// on every rank. False if it fails. The two do not overlap.
+// exchange(own, all) is an all-gather: on every rank, all[r own.size() ...] becomes the `own` of
+// rank r. It returns false if it fails. The two spans do not overlap.
 template <class E>
 concept Exchange = requires(E& exchange, std::span<const double> own, std::span<double> all) {
   { exchange(own, all) } -> std::convertible_to<bool>;
 };
 
-// How ranks read rows together.
+// One rank's part in reading rows together with the other ranks.
 //   begins   [ranks + 1] the first token of each rank's shard; V at the end. Shards begin at
 //            multiples of block_size, so that a block has one owner. A shard may be empty, and then
 //            begin at V
 //   memory   at least memory_of(begins) doubles, equally many on every rank, which are written
-// Both must outlive it, and it the rows. All rows of a verification have the same object. If an
-// exchange has failed, what a verifier returns is worth nothing: ask failed() before you use it.
-// Whatever numbers an exchange gives, no memory but that of rows and arguments is touched, and
-// every token is in the vocabulary unless failed(). But wrong numbers may make wrong tokens.
+// The exchange and both spans must outlive the object, and the object must outlive the rows. All
+// rows of a verification have the same object. If an exchange has failed, a verifier's result is
+// worthless: ask failed() before you use it. Wrong numbers from an exchange may make wrong tokens.
+// But whatever the numbers are, only memory of rows and arguments is touched, and every token is in
+// the vocabulary unless failed().
 template <Exchange E>
 class vocabulary_shards {
   using gathered = detail::gathered;
@@ -36,16 +38,17 @@ class vocabulary_shards {
   vocabulary_shards(E& exchange, std::span<const std::size_t> begins, std::size_t rank,
                     std::span<double> memory)
       : exchange_(&exchange), begins_(begins), rank_(rank), memory_(memory) {}
-  // For a run() of so many tasks, if they are rows without filters or verifications by policies
-  // that make no sums of their own. With less memory, or longer tasks, it needs more exchanges.
+  // Doubles of memory for a run() of so many tasks that are rows without filters, or verifications
+  // by policies that make no sums of their own. With less memory, or with longer tasks, run() needs
+  // more exchanges.
   static std::size_t memory_of(std::span<const std::size_t> begins, std::size_t tasks = 1) {
     const std::size_t fixed = std::max(most_of_block * widest(begins) + 32, most_doubles);
     return begins.size() * (fixed + tasks * (6 * widest(begins) + 64));
   }
   // Whether an exchange has failed, or gave a count or a token that no rank can have given. No
-  // further one is tried then.
+  // further exchange is tried then.
   bool failed() const { return failed_; }
-  // Whether shards and memory are as said above.
+  // Whether shards and memory are as the class requires.
   bool valid() const {
     bool ok = begins_.size() > 1 && rank_ + 1 < begins_.size() && begins_[0] == 0 &&
               memory_.size() >= memory_of(begins_, 0);
@@ -70,18 +73,19 @@ class vocabulary_shards {
     return r;
   }
 
-  // Calls task(i) for every i below `tasks`, so that they share their exchanges: as many as the
-  // task has that needs most. A task normalises a row, or verifies a request. It is called from its
-  // start once more after every exchange, so it must do the same again: it takes a chooser without
-  // state (random_streams), and writes only what is its own. What it has written counts when run()
-  // has returned true. False: an exchange has failed. If a task throws, run() does, and may be
-  // called again: then on all ranks.
+  // Calls task(i) for every i below `tasks`, so that the tasks share their exchanges: there are as
+  // many as the longest task needs. A task normalises a row, or verifies a request. It is called
+  // again from its start after every exchange, and must do the same each time: it takes a chooser
+  // without state (random_streams), and writes only memory of its own. Its results are valid when
+  // run() has returned true. False: an exchange has failed. If a task throws, so does run(). It may
+  // be called again, then on all ranks.
   template <class Task>
   bool run(std::size_t tasks, const Task& task) const {
     run_range(0, tasks, task);
     return !failed_;
   }
-  // Whether what was read last is not there: an exchange has failed, or run() has still to make it.
+  // Whether the numbers that were read last are missing: an exchange has failed, or run() has still
+  // to make it.
   bool lacks() const { return failed_ || lacking_; }
 
   // ---- the members of one_thread, and of a walker (kernel/reduce.hpp) ---------------------------
@@ -96,7 +100,7 @@ class vocabulary_shards {
   double sum_of_filled(const Rows& rows, const F& f, const Empty&) const {
     return reduce<detail::add>(rows, f);
   }
-  // As one_thread's; out[v] is written where this rank owns token v, and in every round of run().
+  // As one_thread's; out[v] is written if this rank owns token v, and in every round of run().
   template <class Rows, class F, class T>
   double sum_stored(const Rows& rows, const F& f, T* out) const {
     const auto sum_block = [&](std::size_t from, std::size_t count) {
@@ -117,7 +121,7 @@ class vocabulary_shards {
         of_rows<detail::add>(rows, f), [&](std::size_t b, double sum) { block_sums[b] = sum; });
     return {rows, f, block_sums.first(block_count(rows.size())), total};
   }
-  // The owner of the block looks into it, and tells the token's logits too.
+  // The owner of the block finds the token in it, and gives the token and its logits to all ranks.
   template <class Rows, class F>
   token_id draw(const weights<Rows, F>& w, double u) const {
     return detail::draw_by_blocks(w, u, [&](const detail::place& at) {
@@ -152,7 +156,7 @@ class vocabulary_shards {
     });
     return told(double(v), vocabulary());
   }
-  // race() of verify/coupled.hpp: each rank tells of its best contender.
+  // race() of verify/coupled.hpp: each rank gives its best contender.
   template <class Rows, class F>
   contender race(const Rows& rows, const F& f, const coupled_noise& noise, std::uint32_t position,
                  contender last) const {
@@ -176,13 +180,14 @@ class vocabulary_shards {
   }
 
   // ---- single numbers ---------------------------------------------------------------------------
-  // value() of the rank that owns token v; it is called there alone.
+  // Returns value() of the rank that owns token v. No other rank calls it.
   template <class F>
   double from_owner(std::size_t v, const F& value) const {
     const gathered all = gather(1, [&](double* out) { *out = owns(v) ? value() : 0; });
     return *all.of(owner(v));
   }
-  // The same for the logit in a row, which may have come with the token. row: the row's address.
+  // Likewise for a logit of a row. It takes no exchange if the logit has come with a drawn token.
+  // row: the row's address.
   template <class F>
   double logit_from_owner(std::size_t v, const void* row, const F& value) const {
     if (telling_) {
@@ -200,27 +205,28 @@ class vocabulary_shards {
       if (told_[i].row == row) return told_[i].logit;
     return from_owner(v, value);
   }
-  // n doubles of every rank. own(out) writes this one's.
+  // Gathers n doubles of every rank. own(out) writes those of this rank.
   template <class Own>
   gathered each_rank(std::size_t n, const Own& own) const {
     return gather(n, own);
   }
-  // Whether 0 <= x < end, as any rank gives it; else the exchange has failed.
+  // Whether 0 <= x < end, as it must be for an x from any rank. If not, the exchange has failed.
   bool told_below(double x, std::size_t end) const {
     const bool good = x >= 0 && x < double(end);
     failed_ = failed_ || !good;
     return good;
   }
-  // Such a whole number; 0 where it failed.
+  // Such an x as a whole number; 0 if the exchange has failed.
   std::size_t told(double x, std::size_t end) const {
     return told_below(x, end) ? std::size_t(x) : 0;
   }
 
   // ---- blocks -----------------------------------------------------------------------------------
-  // n doubles of every block, and `more` of every rank: one exchange. own(first token, tokens, out)
-  // writes those of a block of this rank, and then own_more(those of all its blocks, out) the
-  // others. use(b, its doubles) is called for every block b of the vocabulary, in order. Returns
-  // the others. n blocks + more <= most_doubles, or n <= most_of_block and more <= 32.
+  // One exchange of n doubles for every block and `more` doubles for every rank. own(first token,
+  // number of tokens, out) writes the n doubles of one block of this rank. Then own_more(the
+  // doubles of all its blocks, out) writes the `more` doubles. use(b, doubles) is called for every
+  // block b of the vocabulary, in order. Returns the `more` doubles of all ranks. n b + more <=
+  // most_doubles, b the most blocks of a rank; or n <= most_of_block and more <= 32.
   template <class Own, class More, class Use>
   gathered blocks(std::size_t n, std::size_t more, const Own& own, const More& own_more,
                   const Use& use) const {
@@ -239,8 +245,8 @@ class vocabulary_shards {
     }
     return {all.first + wide, all.stride};
   }
-  // Reduces all blocks, as reduce_blocks (kernel/reduce.hpp): per_block(first token, tokens) is
-  // called for this rank's, and seen(b, its result) for all.
+  // Reduces all blocks, as reduce_blocks (kernel/reduce.hpp): per_block(first token, number of
+  // tokens) is called for this rank's blocks, and seen(b, result) for all blocks.
   template <class Op, class F, class Seen>
   auto reduce_own(const F& per_block, const Seen& seen) const {
     using D = decltype(per_block(std::size_t(), std::size_t()));
@@ -261,7 +267,7 @@ class vocabulary_shards {
     return total.total();
   }
 
-  // Doubles of a block, and of a rank where there are none of blocks.
+  // Upper bounds: doubles sent per block; doubles sent per rank when nothing is per block.
   static constexpr std::size_t most_of_block = 8, most_doubles = 4100;
 
  private:
@@ -276,8 +282,8 @@ class vocabulary_shards {
     return std::min(vocabulary() - begins, block_size);
   }
 
-  // One exchange: own(out) writes the n doubles of this rank, unless run() has them already. Zeros
-  // where they lack.
+  // One exchange: own(out) writes the n doubles of this rank, unless run() has them already.
+  // Returns zeros if the numbers are missing.
   template <class Own>
   gathered gather(std::size_t n, const Own& own) const {
     told_count_ = 0;
@@ -301,7 +307,8 @@ class vocabulary_shards {
     return {memory_.data(), 0};
   }
 
-  // Tasks first .. first + count - 1, in step as far as there is memory for it.
+  // Runs the tasks first .. first + count - 1 in step, or in two halves if there is too little
+  // memory.
   template <class Task>
   void run_range(std::size_t first, std::size_t count, const Task& task) const {
     if (count <= 1 || running_ || !valid()) {
@@ -338,7 +345,7 @@ class vocabulary_shards {
   token_id token_told(double x) const {
     return x == no_token ? no_token : token_id(told(x, vocabulary()));
   }
-  // The token that choose() of the owner of token `of` finds, with its logits in the rows.
+  // The token that choose() finds on the rank that owns token `of`, with its logits in the rows.
   template <class Rows, class Choose>
   token_id told_by_owner(const Rows& rows, std::size_t of, const Choose& choose) const {
     const gathered all = gather(1 + most_told, [&](double* out) {
@@ -353,8 +360,9 @@ class vocabulary_shards {
     if (v != no_token) hear(rows, v, told + 1);
     return v;
   }
-  // The logits of token v that a look at it asks for (logit_from_owner), in order: its owner writes
-  // them, and after the exchange all ranks note which rows they are of, until the next exchange.
+  // tell(): the owner of token v writes the logits that reading v in the rows asks for
+  // (logit_from_owner), in this order. hear(): after the exchange all ranks note the row of each of
+  // these logits. The notes last until the next exchange.
   template <class Rows>
   void tell(const Rows& rows, token_id v, double* out) const {
     told_count_ = 0;

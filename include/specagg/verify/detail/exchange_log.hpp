@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tasks have exchanged that ranks run in step (vocabulary_shards::run).
+// The exchanges of tasks that ranks run in step (vocabulary_shards::run).
 #pragma once
 #include <cstddef>
 #include <span>
@@ -9,17 +9,17 @@
 SPECAGG_BEGIN
 namespace detail {
 
-// What all ranks gave to an exchange: of(r)[k] is number k of rank r.
+// The numbers that all ranks gave to one exchange: of(r)[k] is number k of rank r.
 struct gathered {
   const double* first;
   std::size_t stride;
   const double* of(std::size_t r) const { return first + r * stride; }
 };
 
-// In round e every task that needs it has its exchange number e, and all of these are one exchange.
-// A task is run from its start in every round: it reads what it got in the rounds before, and asks
-// for one more. A round in memory: its size, and how many doubles a rank gives; where each task's
-// doubles begin; what this rank gives; what all give.
+// Round e performs the e-th exchange of every unfinished task as one all-gather. A task runs from
+// its start in every round: it reads the results of the rounds before, and asks for one more
+// exchange. The memory of a round: its size; the number of doubles that a rank gives; the places
+// where each task's doubles begin; the doubles of this rank; the doubles of all ranks.
 class exchange_log {
  public:
   exchange_log() = default;
@@ -46,7 +46,8 @@ class exchange_log {
     reads_ = 1;
   }
   void end_task(std::size_t i) { memory_[at_ + 3 + i] = double(asked_); }
-  // Whether the next exchange of the task was in an earlier round; and that, of n doubles.
+  // has_next(): whether the next exchange of the task was in an earlier round. next() finds it; it
+  // has n doubles.
   bool has_next() const { return reads_ < rounds_; }
   bool next(std::size_t n, gathered& found) {
     if (!has_next()) return false;
@@ -58,7 +59,7 @@ class exchange_log {
     ++reads_;
     return true;
   }
-  // Where the task writes the n doubles that it gives next; null: there is no memory for them.
+  // The place for the n doubles that the task gives next; null if there is no memory for them.
   double* ask(std::size_t n) {
     if (memory_.size() - at_ < header() + (ranks_ + 1) * (asked_ + n)) return nullptr;
     double* const own = memory_.data() + at_ + header() + asked_;

@@ -24,9 +24,9 @@ struct position {
         pi(detail::bind_law(rows, policy)) {}
 };
 
-// The type of all positions as a type_identity; or void if there is no such type, the scratch
-// memory cannot hold it, or what rows view does not last. Then a position is looked at anew each
-// time.
+// The type of all positions as a type_identity. It is void if there is no such type, if the scratch
+// memory cannot hold it, or if the rows' memory may change between calls. Then each visit
+// normalises the rows again.
 template <class Policy, class QRows, class PRows>
 auto kept_position() {
   if constexpr (!PolicyList<Policy> && !Misfit<misfit_of_law<Policy, QRows, PRows>>) {
@@ -44,8 +44,8 @@ auto kept_position() {
   }
 }
 
-// with(j, f) is with_law, but no row is normalised twice, and no policy bound twice. Positions come
-// first in ascending order, from 0.
+// with(j, f) is with_law, but normalises no row and binds no policy twice. The first visits of the
+// positions are in ascending order, from 0.
 template <class Policy, class QRows, class PRows>
 class kept_positions {
   using kept = decltype(kept_position<Policy, QRows, PRows>());

@@ -18,7 +18,7 @@ struct expected_tokens {
   std::size_t count = 0;
 };
 
-// The logits of the expected tokens are written by sums(), sum_exponentials() and list_largest().
+// sums(), sum_exponentials() and list_largest() also write the logits of the expected tokens.
 template <class S, class Shards>
 struct sharded_logits {
   using value_type = computed<S>;
@@ -66,7 +66,8 @@ struct sharded_logits {
     return logits;
   }
 
-  // Each rank lists its own: one exchange of 2 k + 1 doubles.
+  // Each rank lists its own largest logits: one exchange of 2 k + 1 doubles, and the expected
+  // tokens.
   bool list_largest(std::size_t k, shortlist<T>& list, cutoff<T>& cut) const {
     const gathered all = shards->each_rank(1 + expected->count + 2 * k, [&](double* out) {
       shortlist<T> mine;
@@ -91,7 +92,7 @@ struct sharded_logits {
     if (good && list.size >= k) cut = list.shorten(double(k), one);
     return good && list.size > 0;
   }
-  // Two exchanges: how many each rank lists, and their lists, in as much room as the longest needs.
+  // Two exchanges: the lengths of the ranks' lists, and the lists, each in the room of the longest.
   bool list_between(T lowest, T end, shortlist<T>& list) const {
     const gathered counts = shards->each_rank(2, [&](double* out) {
       shortlist<T> mine;
@@ -234,7 +235,7 @@ struct sharded_logits {
       out[most + i] = i < list.size ? double(list.ids[i]) + double(shards->begin()) : 0;
     }
   }
-  // False: no rank can have given it.
+  // False if no rank can have given it.
   bool take(shortlist<T>& list, const double* from, std::size_t most, std::size_t i) const {
     constexpr T inf = std::numeric_limits<T>::infinity();
     const T l = T(from[i]);

@@ -84,7 +84,7 @@ struct tree_walk {
     if constexpr (is_rank) return work.walker.from_owner(std::size_t(y), weight);
     else return weight();
   }
-  // What reads these rows; a rank reads also rows that it has all of with the others.
+  // The walker that reads these rows. A rank reads whole rows, too, together with the other ranks.
   template <class Rows>
   SPECAGG_FUNCTION decltype(auto) walker_for(const Rows& rows) const {
     if constexpr (is_rank) return work.walker;
@@ -111,8 +111,8 @@ struct tree_walk {
     else f();
   }
 
-  // Comes to node n, of which a pi is left. Finds pi of its children's tokens. If pi does not
-  // exist, the children are left out.
+  // Visits node n with the weights a pi. Finds pi of its children's tokens. If pi does not exist,
+  // the children are left out.
   SPECAGG_FUNCTION void enter(std::size_t n, double a) {
     tree_node& here = node(n);
     const bool ended = n > 0 && tree.end_of_text.contains(token(n));
@@ -152,7 +152,7 @@ struct tree_walk {
       });
   }
 
-  // f(L) with the normalised law that node c was drawn from; or what is wrong with it.
+  // Returns f(L), L the normalised law that node c was drawn from; or why L cannot be read.
   template <class F>
   SPECAGG_FUNCTION status with_proposal(std::size_t c, F&& f) {
     const auto given = [&](const auto& row) {
@@ -213,7 +213,7 @@ struct tree_walk {
         });
   }
 
-  // Child c of n has failed: its law is taken off what is left of n.
+  // Child c of n has failed: subtracts its law from what is left of n.
   SPECAGG_FUNCTION status settle(std::size_t n, std::size_t c) {
     tree_node& parent = node(n);
     T* const weights = residual(parent);
