@@ -11,7 +11,7 @@ SPECAGG_BEGIN
 // allowed those instructions.
 inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
 
-// What comparisons return: a bool for each lane. any(mask): whether one of them is true.
+// The result of a comparison: a bool for each lane. any(mask): whether one of them is true.
 template <class T, int N>
 struct lane_mask;
 // N lanes of float or double. Operators, abs, sqrt, max, min and fma work lane by lane.
