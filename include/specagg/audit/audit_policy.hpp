@@ -19,24 +19,25 @@
 
 SPECAGG_BEGIN
 
-// What an audit found: the largest difference of a conditional probability of the emitted law from
-// pi's, and where it was. A right policy under a right verifier has an error of about 1e-16.
+// The result of an audit: the largest difference between a conditional probability of the emitted
+// law and that of pi, and the place of this difference. A right policy under a right verifier has
+// an error of about 1e-16.
 struct [[nodiscard]] policy_audit {
-  // its error, the text `prefix` after which, and the token of which that is
+  // the largest difference, the text `prefix` before it, and its token
   round_error worst;
-  const char* verifier = "";       // under which verifier; "" while no probability was off
-  std::size_t gamma = 0;           // with how many drafted tokens
-  std::size_t round = 0;           // with the rows of grid_round<double>{round}
-  std::array<double, 3> q{}, p{};  // of which these follow `prefix`
-  std::size_t pairs = 0;           // of rows that were tried as the first of a round
-  // of them: pi has no value there, which is reported and emits nothing
+  const char* verifier = "";       // of the worst round; "" while no probability was off
+  std::size_t gamma = 0;           // drafted tokens of the worst round
+  std::size_t round = 0;           // its rows: those of grid_round<double>{round}
+  std::array<double, 3> q{}, p{};  // its rows after `prefix`
+  std::size_t pairs = 0;           // pairs of rows tried as the first pair of a round
+  // pairs for which pi has no value: verifiers report that and emit nothing
   std::size_t undefined = 0;
-  // of them: pi has values, of which one is negative or the sum is not 1
+  // pairs for which pi has values, but one is negative or their sum is not 1
   std::size_t no_law = 0;
-  std::size_t reused = 0;  // random numbers that decided twice
+  std::size_t reused = 0;  // random numbers used for two decisions
 
   // Whether no probability was off by more than `largest`, every pi was a law (and there was one),
-  // and no random number decided twice.
+  // and no random number was used for two decisions.
   [[nodiscard]] bool passed(double largest = 1e-12) const {
     return worst.error <= largest && undefined < pairs && no_law == 0 && reused == 0;
   }
@@ -139,7 +140,7 @@ policy_audit audit_coupled(const Policy& policy) {
   return found;
 }
 
-// The same by a verifier of the list (verify/verifiers.hpp).
+// The same audit, with a verifier of the list (verify/verifiers.hpp).
 template <class Policy, class V, class AfterRound = detail::no_progress>
   requires requires { V::name; }
 policy_audit audit_policy(const Policy& policy, const V& verifier, AfterRound&& after_round = {}) {
@@ -164,10 +165,10 @@ policy_audit audit_policy(const Policy& policy) {
   return found;
 }
 
-// What a policy gives and takes for one pair of rows: how probable it is that a drafted token is
-// accepted by each verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) -
-// TV(pi, p))+: no law as near to p is rejected less by token verification, whose rejections are
-// TV(q, pi) = 1 - token.
+// The trade-off of a policy for one pair of rows: the probability that each verifier accepts a
+// drafted token, and the distance of pi from the target's row. least_rejection = (TV(q, p) - TV(pi,
+// p))+: token verification rejects with probability TV(q, pi) = 1 - token, and no law as near to p
+// as pi is rejected less.
 struct [[nodiscard]] trade_off {
   double token = 0, match = 0, coupled = 0;  // sum min(q, pi); sum q pi; verify/coupled.hpp
   double distance = 0;                       // TV(pi, p)
@@ -186,8 +187,8 @@ inline trade_off trade_off_of(std::span<const double> pi, std::span<const double
 }
 
 // The trade-off curve of policy_of(parameter) for each of the parameters, as CSV: a line with the
-// names of the columns, and one for each parameter and pair of rows of the 1/8 grid. q and p are
-// three numbers with spaces between; where pi is not a law the other columns are empty.
+// names of the columns, and a line for each parameter and pair of rows of the 1/8 grid. q and p are
+// three numbers with spaces between; if pi is not a law, the other columns are empty.
 template <class PolicyOf>
 void write_trade_off(std::ostream& out, std::span<const double> parameters,
                      const PolicyOf& policy_of) {

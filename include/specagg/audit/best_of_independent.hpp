@@ -3,10 +3,10 @@
 // optimum_of_independent (audit/tree_law.hpp) says, for any vocabulary. Allocates; one sort.
 //
 // Give every draft a height s in [0, 1] and take the highest. If a token of law q has a uniform
-// height, token v is taken with probability q(v) E[n s^(n-1) | v]. So the heights of v must have a
-// mean of n s^(n-1) that is rho(v) = w(v) / q(v), for the law w that is wanted. Such heights exist
-// if, over the tokens with the smallest rho, w(H) >= q(H)^n for every H (Strassen's theorem on the
-// line), which for w = pi is what optimum_of_independent compares.
+// height, token v is taken with probability q(v) E[n s^(n-1) | v]. So if the taken token is to have
+// the law w, the heights of v must have a mean of n s^(n-1) that is rho(v) = w(v) / q(v). Such
+// heights exist if w(H) >= q(H)^n for every set H of the tokens with the smallest rho (Strassen's
+// theorem on the line). optimum_of_independent compares these numbers for w = pi.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -40,9 +40,9 @@ class best_of_independent {
     for (std::size_t v = 0; v < q_.size(); ++v) sum += std::min(taken_[v], pi_[v]);
     return sum;
   }
-  // One of the drafted tokens, or one of (pi - w)+; its law is pi. drafted: n tokens, each drawn
-  // from q, and from nothing else. m: of the drafts' position; its branch counts up from there, one
-  // for each coin. no_token: a drafted token has q = 0, or n is another.
+  // Returns a drafted token, or a token drawn from (pi - w)+; the law of the result is pi. drafted:
+  // n tokens, each drawn from q alone. m: the moment of the drafts' position; its branch counts up
+  // by one for each coin. no_token: a drafted token has q = 0, or there are not n drafted tokens.
   template <Chooser C>
   token_id choose(std::span<const token_id> drafted, moment m, C& chooser) const {
     if (double(drafted.size()) != n_) return no_token;
@@ -51,7 +51,10 @@ class best_of_independent {
     for (const token_id t : drafted) {
       if (t < 0 || std::size_t(t) >= q_.size() || count_[std::size_t(t)] == 0) return no_token;
       const double s = height(std::size_t(t), m, chooser);
-      if (s > highest) highest = s, y = t;
+      if (s > highest) {
+        highest = s;
+        y = t;
+      }
     }
     if (chooser.coin(m, pi_[std::size_t(y)], taken_[std::size_t(y)])) return y;
     std::vector<double> left(q_.size()), sums(block_count(q_.size()));
@@ -80,16 +83,20 @@ class best_of_independent {
 
   double chance(interval s) const { return std::pow(s.end, n_) - std::pow(s.begin, n_); }
 
-  // w is pi, with pi / q raised to a level where too little of H is wanted, and lowered to a level
-  // above H: inside H the optimum takes all of pi, outside as much as is drafted.
+  // Sets w: pi, but pi / q is raised to a level inside the worst set H, and lowered to a level
+  // outside H. Inside H the optimum takes all of pi, outside H as much as is drafted.
   void want() {
     double in_pi = 0, in_q = 0, least = 0, pi_h = 0, q_h = 0;
     std::size_t h = 0;
     for (std::size_t i = 0; i < order_.size(); ++i) {
       in_pi += wanted_[i] = pi_[order_[i]];
       in_q += q_[order_[i]];
-      if (const double slack = in_pi - std::pow(in_q, n_); slack < least)
-        least = slack, h = i + 1, pi_h = in_pi, q_h = in_q;
+      if (const double slack = in_pi - std::pow(in_q, n_); slack < least) {
+        least = slack;
+        h = i + 1;
+        pi_h = in_pi;
+        q_h = in_q;
+      }
     }
     const auto ratio = [&](std::size_t i) { return pi_[order_[i]] / q_[order_[i]]; };
     const auto level = [&](std::size_t begin, std::size_t end, double w, double q) {
@@ -97,15 +104,18 @@ class best_of_independent {
     };
     double w = std::pow(q_h, n_) - pi_h, q = 0;
     for (std::size_t i = 0; i < h; ++i) {
-      w += pi_[order_[i]], q += q_[order_[i]];
+      w += pi_[order_[i]];
+      q += q_[order_[i]];
       if (i + 1 == h || w <= q * ratio(i + 1)) {
         level(0, i + 1, w, q);
         break;
       }
     }
-    w = 1 - std::pow(q_h, n_) - (in_pi - pi_h), q = 0;
+    w = 1 - std::pow(q_h, n_) - (in_pi - pi_h);
+    q = 0;
     for (std::size_t i = order_.size(); i-- > h;) {
-      w += pi_[order_[i]], q += q_[order_[i]];
+      w += pi_[order_[i]];
+      q += q_[order_[i]];
       if (i == h || w >= q * ratio(i - 1)) {
         level(i, order_.size(), w, q);
         break;

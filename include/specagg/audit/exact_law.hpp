@@ -25,8 +25,8 @@ class exhaustive_chooser {
   std::size_t reused = 0;
 
   bool coin(moment m, double w, double t) {
-    // The branch "true" comes first. A branch is taken only if its probability is above 0. Where w
-    // is negative or NaN, which no law is, it is false, as with random_streams.
+    // The branch "true" comes first. A branch is taken only if its probability is above 0. If w is
+    // negative or NaN (then it belongs to no law), the result is false, as with random_streams.
     const double yes = !(w > 0) ? 0.0 : t > 0 ? std::min(1.0, w / t) : 1.0;
     return choose(m, {{1, yes}, {0, 1 - yes}}) == 1;
   }
@@ -118,8 +118,8 @@ template <class Run>
 
 namespace detail {
 
-// The values that a policy gives for one pair of rows, whether they are a law or not. Empty if one
-// of them is NaN or infinite, or a row is invalid.
+// The values that a policy gives for one pair of rows, whether they are a law or not. Empty if a
+// value is NaN or infinite, or a row is invalid.
 template <class Policy, class Q, class P>
 std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row,
                              status* why = nullptr) {
@@ -166,16 +166,16 @@ template <class Policy, class Q, class P>
   return detail::bound_to(checked{policy}, q_row, p_row, why);
 }
 
-// Where the law of a round differs most from the promised law.
+// The largest difference between the law of a round and the promised law.
 struct [[nodiscard]] round_error {
   // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
   double error = 0;
   std::vector<token_id> prefix;
   token_id token = no_token;
-  status why = status::ok;  // if not ok, error is 1, and this is why no token follows `prefix`
-  // of all branches, if the error is not 1:
+  status why = status::ok;  // if not ok, error is 1: why no token follows `prefix`
+  // over all branches, if the error is not 1:
   double accepted = 0;     // the expected number of accepted tokens
-  std::size_t reused = 0;  // random numbers that decided twice (exhaustive_chooser)
+  std::size_t reused = 0;  // random numbers used for two decisions (exhaustive_chooser)
 };
 
 // The default for `propose`: the drafted token is the token that was drawn.
@@ -189,8 +189,8 @@ struct as_drawn {
 namespace detail {
 
 // The largest difference between the law of the next token, given that a text of `reach` was
-// emitted and more follows, and the promised one. reach: the probability that a round's text begins
-// with this. longest: the draft's length.
+// emitted and more follows, and the promised law. reach: for each text, the probability that a
+// round's text begins with it. longest: the draft's length.
 template <class Policy, class Draft, class Target, class Law>
 round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
                            const Policy& policy, std::size_t longest, Draft&& draft_model,
@@ -238,8 +238,8 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
 // a token that it counts as accepted was not drafted (`token`, after `prefix`), or it says ok and
 // there is no token at all (no_token).
 //
-// propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one
-// that was drawn from its row. Drafters make mistakes, and tokens outside the support
+// propose(j, row, y) returns the token that is proposed at position j of the draft; y is the token
+// that was drawn from the row there. Drafters make mistakes, and tokens outside the support
 // (verify/verify.hpp) must not change the law of any text.
 template <class Policy, class Draft, class Target, class Verify, class Law,
           class Propose = as_drawn>

@@ -18,7 +18,7 @@ SPECAGG_BEGIN
 // How often a correct sampler fails an audit, unless the caller chooses.
 inline constexpr double usual_false_alarm = 1e-6;
 
-// What a test found.
+// The result of a test.
 struct [[nodiscard]] fit {
   double distance = 0;           // total variation between the observed frequencies and the law
   double expected_distance = 0;  // of a correct sampler

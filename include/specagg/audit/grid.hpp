@@ -19,8 +19,9 @@ template <class T>
   return all;
 }
 
-// The rows of round number `first`, one of 2025. That pair of rows of the grid is used at the first
-// position. Each later position has another pair, which depends on the tokens before it.
+// The rows of round number `first`, below 2025. The first position has pair number `first` of the
+// 2025 pairs of rows of the grid. Each later position has another pair, which depends on the tokens
+// before it.
 template <class T>
 struct grid_round {
   std::size_t first = 0;

@@ -56,9 +56,9 @@ template <StatefulPolicy Policy, class Q, class P>
   return law;
 }
 
-// One such text, written by rounds of `gamma` drafted tokens, fewer where fewer are missing, which
-// `how` verifies (verify/verifiers.hpp). exact_law() of it is the law that texts have. Shorter than
-// n if a row is refused; `why` says the reason.
+// A text of n tokens, written by rounds of `gamma` drafted tokens (fewer if the text lacks fewer),
+// which `how` verifies (verify/verifiers.hpp). exact_law() of this function is the law of the
+// texts. Shorter than n if a row is refused; `why` says the reason.
 template <StatefulPolicy Policy, class Q, class P, class Verifier, class C>
 std::vector<token_id> text_by_rounds(const Policy& policy, const typename Policy::state& begin,
                                      std::size_t n, Q&& q_after, P&& p_after, const Verifier& how,

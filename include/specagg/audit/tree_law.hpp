@@ -64,8 +64,8 @@ struct drafted_tree {
   }
 };
 
-// As worst_error_of_round (audit/exact_law.hpp), for trees. verify(tree, laws, q_rows, p_rows,
-// policy, chooser, work) is the verifier.
+// worst_error_of_round (audit/exact_law.hpp) for trees. verify(tree, laws, q_rows, p_rows, policy,
+// chooser, work) is the verifier.
 template <class Policy, class Draft, class Target, class Verify, class Law>
 round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_t> shape,
                                 proposal kind, Draft&& draft_model, Target&& target_model,
@@ -109,10 +109,11 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
 }
 
 // The largest probability with which any verifier can emit one of n tokens that were drawn
-// independently from q, if what it emits has the law pi: 1 + the least of pi(H) - q(H)^n over all
-// sets H of tokens. pi(H) - q(H)^n is concave in how much of a token is in H, so the least is at a
-// set of those with the smallest pi / q: one sort, for any vocabulary. That much the optimal
-// transport of Global Resolution (arXiv:2511.15898) accepts. Rows of equal size that sum to 1.
+// independently from q, if the emitted token has the law pi: 1 + the least value of pi(H) - q(H)^n
+// over all sets H of tokens. pi(H) - q(H)^n is concave in the share of a token that is in H, so the
+// least value belongs to a set of the tokens with the smallest pi / q: one sort, for any
+// vocabulary. The optimal transport of Global Resolution (arXiv:2511.15898) accepts with this
+// probability. Rows of equal size that sum to 1.
 inline double optimum_of_independent(std::span<const double> q, std::span<const double> pi,
                                      std::size_t n) {
   std::vector<std::size_t> order;
