@@ -14,15 +14,15 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// The gamma in 0..most with the most tokens per cost; of equals the smallest. cost(gamma) is the
-// cost of a round, > 0, in any unit; cost(0) is that of the target alone. Every gamma is tried,
+// The gamma in 0..most with the most tokens per cost; the smallest of equals. cost(gamma) is the
+// cost of a round, > 0, in any unit; cost(0) is the cost of the target alone. Every gamma is tried,
 // because costs may jump (a kernel's tile sizes).
 struct fixed_draft {
   std::size_t gamma = 0;
   double rate = 0;  // tokens per cost; if costs are in steps of the target, the speed-up
 };
-// a[k]: the acceptance of drafted token k if those before it were accepted, most = a.size(); or one
-// acceptance for all.
+// a[k]: the acceptance of drafted token k if the tokens before it were accepted, most = a.size();
+// or one acceptance for all.
 template <class Cost>
 fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
@@ -62,8 +62,8 @@ struct draft_costs {
   double link = 0;    // each drafted token that is sent: bits / rate
   // one row of drafter 1, 2 and 3, where there are several (draft/first_of.hpp)
   std::array<double, 3> others = {};
-  // What scoring n drafted tokens costs beyond verify n, n = 1..8; from 8 on the last one. For
-  // kernels whose cost jumps.
+  // The cost of scoring n drafted tokens beyond verify n: element n - 1 for n = 1..8, the last
+  // element for more. For kernels whose cost jumps.
   std::array<double, 8> jumps = {};
   constexpr double token() const { return draft + verify + link; }
   constexpr double row(std::size_t drafter) const {
@@ -83,20 +83,24 @@ struct draft_costs {
     return price;
   }
 };
-// Predicts a_k before p is known, of a row at depth d of a draft: d tokens are drafted before it.
-// The prediction is mean x at_depth(d), at most 1. mean is that of the measured overlaps sum min(q,
-// pi) of rows with about the same confidence, in 16 classes of [0, 1], and of 4 measurements more,
-// each of which is scale() times the first guess, 0.3 + 0.7 confidence. scale() is the sum of the
-// overlaps of all classes over the sum of the first guesses for their rows: so a class without
-// measurements learns from the others. at_depth() is the sum of the overlaps at depth d over the
-// sum of their classes' means; 3 stands for all that are deeper. A draft model may know less of
-// later tokens (a head reads the target's states until the first one), or more. Both ratios count 4
-// guesses of .65 more, above and below. The weight of a measurement fades by 1 in 1000 with every
-// later one of its class, and in the ratios with every later one of its own; in at_depth(1) and
-// deeper also by 1 in 500 with every round, since a depth that was found bad may not be drafted
-// again. `seen` counts the rows of each class, also those that no token was drafted from; a count
-// fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or
-// NaN counts as 0, one above 1 as 1.
+// Predicts a_k before p is known, for a row at depth d of a draft: d tokens are drafted before it.
+// It learns from measured overlaps sum min(q, pi) of rows. Rows belong to 16 classes by confidence,
+// equal parts of [0, 1]. A confidence below 0 or NaN counts as 0, a confidence above 1 as 1.
+//   prediction     mean x at_depth(d), at most 1
+//   mean           of the overlaps of the row's class, with a prior of weight 4 at scale() x first
+//                  guess; at most 1
+//   first guess    0.3 + 0.7 confidence, for the middle of the class
+//   scale()        the sum of the overlaps of all classes / the sum of the first guesses for their
+//                  rows. So a class without measurements learns from the other classes
+//   at_depth(d)    the sum of the overlaps at depth d / the sum of the means of their classes.
+//                  Depths above 3 count as 3. A draft model may predict later tokens worse (a head
+//                  reads the target's states until the first token), or better
+//   seen           the number of rows of each class, also of rows without a drafted token. It
+//                  predicts the class of the next row
+// Both quotients have 4 guesses of 0.65 added above and below. The weight of a measurement fades by
+// 1 in 1000 with every later measurement: in `mean` of its class, in scale() of any class, in
+// at_depth() of its depth. at_depth(1) and deeper also fade by 1 in 500 with every round, because a
+// depth that was found bad may not be drafted again. `seen` fades by 1 in 500 with every row.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16, depths = 4;
   static constexpr double fade = 1 - 1.0 / 1000;
@@ -113,7 +117,7 @@ struct acceptance_predictor {
   std::array<measured, depths> of_depth = {};  // for at_depth()
 
   constexpr acceptance_predictor() : seen() { seen.fill(1); }
-  // The class of a confidence, its first guess, and the ratio with 4 guesses more, as said above.
+  // The class of a confidence, its first guess, and a quotient with 4 guesses of 0.65, as above.
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1)
                           : 0;
@@ -171,9 +175,10 @@ struct acceptance_predictor {
   }
 };
 
-// What is expected of the tokens of a draft before p is known, of up to 4 drafters. It reads rows
-// and measured acceptances, and no token. It is a length (decode/length.hpp: begin, another,
-// keep, observe) that refuses no row, and what one that does is made of.
+// Predicts the acceptances of a draft's tokens before p is known, for up to 4 drafters. It reads
+// rows and measured acceptances, and no token. It is a length (decode/length.hpp: begin, another,
+// keep, observe) that refuses no row. draft_length_controller, which refuses rows, derives
+// from it.
 struct draft_forecast {
   static constexpr bool reads_acceptances = true, reads_confidence = true;
   // most tokens drafted in a round; then `another` is false
@@ -227,7 +232,7 @@ struct draft_forecast {
   double expected(std::size_t k, std::size_t n) const {
     return mean[k][std::min(n, mean[k].size() - 1)];
   }
-  // What draft_load asks, of one drafter. The gain of a token beyond this price, before its row is
+  // For draft_load, with one drafter. The gain of a token beyond this price before its row is
   // known: the mean over the rows seen.
   double gain(double price) const {
     return acceptance[0].over_seen(
@@ -235,12 +240,12 @@ struct draft_forecast {
   }
   // The acceptance expected n tokens after the last row kept.
   double expected_after(std::size_t n) const { return expected(drafter[kept - 1], kept + n); }
-  // So many rows were kept, and their drafter is stale.
+  // Whether `rows` rows were kept, and the drafter of the first is stale (of no rows: drafter 0).
   bool stale_after(std::size_t rows, double row_cost) const {
     return kept == rows && stale(rows > 0 ? drafter[0] : 0, row_cost);
   }
-  // No token of drafter k was measured for 32 rounds, or for more if drafting one costs more than
-  // 1/100 of these rounds. cost: of one, in rounds without drafts.
+  // Whether no token of drafter k was measured for 32 rounds, or for more rounds if drafting a
+  // token costs more than 1/100 of them. cost: of drafting a token, in rounds without drafts.
   bool stale(std::size_t k, double cost) const {
     return double(unmeasured[k]) >= std::max(32.0, 100 * cost);
   }
@@ -264,20 +269,20 @@ struct draft_forecast {
 // worth
 //   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1))
 //                        - rho (scoring(g + n) - scoring(g) + (n - 1) row)
-// tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule
-// above. It needs the row, which costs a draft step, so it is split into two tests. `another`,
-// before the step, averages over the rows seen: E max(0, worth(R, a)) >= rho row. `keep`, after the
-// step: worth(R, a) >= 0, and not less than what asking a later drafter is worth, E max(0, worth(R,
-// a)) - rho row. So a round may end with a row that no token is drawn from.
+// tokens. If scoring has no jumps, n = 1 decides the sign: one more token is drafted if it brings
+// at least its cost. This rule needs the row, which costs a draft step, so it is split into two
+// tests. `another`, before the step, averages over the rows seen: E max(0, worth(R, a)) >= rho row.
+// `keep`, after the step: worth(R, a) >= 0, and not less than E max(0, worth(R, a)) - rho row, the
+// worth of asking a later drafter. So a round may end with a row that no token is drawn from.
 //
 // rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the
-// best fixed draft at acceptance 0.65. Each drafter has a predictor of its own. To keep it informed
-// where drafting does not pay, a round drafts one token even if the rule says no, when no token of
-// that drafter was measured for 32 rounds, or for more if that costs more than 1/100 of these
-// rounds. All numbers are plain doubles with exactly rounded operations, so the same costs give the
-// same drafts on every machine. tests/decode/speculative.models.slow.test.cpp prints its tokens per
-// cost beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of
-// them.
+// best fixed draft at acceptance 0.65. Each drafter has a predictor of its own. A predictor needs
+// measurements also while drafting does not pay. So a round drafts one token against the rule if no
+// token of that drafter was measured for 32 rounds, or for more rounds if the token costs more than
+// 1/100 of them. All numbers are plain doubles with exactly rounded operations, so the same costs
+// give the same drafts on every machine. tests/decode/speculative.models.slow.test.cpp prints the
+// controller's tokens per cost beside those of the best fixed gamma, with max q as confidence, and
+// asserts that the controller has at least 97 % of the best fixed gamma's.
 struct draft_length_controller : draft_forecast {
   draft_costs cost;
   // fading sums
@@ -301,7 +306,7 @@ struct draft_length_controller : draft_forecast {
     }
     return best;
   }
-  // What a row of drafter k is worth before it is known, less its cost.
+  // The worth of a row of drafter k before it is known, less its cost.
   double promises(std::size_t k) const {
     return acceptance[k].over_seen(kept, [&](double a) { return std::max(0.0, worth(k, a)); }) -
            rho() * cost.row(k);
@@ -330,7 +335,7 @@ struct draft_length_controller : draft_forecast {
     add(k, row_confidence, a);
     return true;
   }
-  // asked: the rows asked of each drafter. A lookup that had nothing was asked, too.
+  // asked: the rows asked of each drafter. A lookup that proposed nothing was asked, too.
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted,
                std::span<const std::size_t> asked) {
     draft_forecast::observe(drafted, emitted, asked);

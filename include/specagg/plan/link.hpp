@@ -12,8 +12,8 @@ SPECAGG_BEGIN
 namespace plan {
 
 // As the paper counts: a row of V probabilities of `bits` (b) each is sent, all smaller messages
-// cost nothing. ntt (T_NTT, the paper's "non-transmission time"): what depends on no size, i.e.
-// processing, propagation and queueing in a round.
+// cost nothing. ntt (T_NTT, the paper's "non-transmission time"): the part of a round that depends
+// on no size: processing, propagation and queueing.
 //   DSD   T_comm = gamma V b / R_up + T_ntt            every draft row goes up
 //   DSSD  T_comm = (1 - a^gamma) V b / R_down + T_ntt  one target row comes down if rejected (Eq 9)
 constexpr double dsd_communication(std::size_t gamma, double vocabulary, double bits,
@@ -91,8 +91,8 @@ constexpr double split_speedup(double tokens, std::size_t gamma, double t_slm, d
 }
 
 // A split beside a server that has both models (Lyu et al. 2026, Speculation at a Distance,
-// arXiv:2606.25091), with equal tokens in a round. The time that one text saves in a round: what
-// the device drafts sooner than the server, less T_comm. Negative: the split is the slower one.
+// arXiv:2606.25091), with equal tokens in a round. The time that one text saves in a round: the
+// server's drafting time less the device's, less T_comm. Negative: the split is slower.
 constexpr double split_saving(std::size_t gamma, double t_slm_device, double t_slm_server,
                               double t_comm) {
   return double(gamma) * (t_slm_server - t_slm_device) - t_comm;

@@ -13,9 +13,10 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// Seconds of a call that computes so many rows: on the lines between measured points, before the
-// first point as there, after the last one on the line of the last two. Without points, and of no
-// rows: 0.
+// Seconds of a call that computes this many rows. Between measured points the time is interpolated
+// linearly, before the first point it is the first point's, and after the last point it lies on the
+// line through the last two. A single point gives its own time. Without points, and for no rows,
+// the time is 0.
 struct call_times {
   struct point {
     std::size_t rows;
@@ -35,24 +36,27 @@ struct call_times {
 // One budget for the drafts of all texts of a round. Before each j it decides which texts draft a
 // j-th token: the most promising first, while a token brings more than it costs.
 //
-// A token that is emitted with probability g brings g tokens; g is the product of the acceptances
-// that the text's length predicts (draft_forecast). With N rows already in the call of the target,
-// it costs rho (target(N + 1) - target(N)) tokens, and where the drafter is a model, rho times what
-// one row more in its call costs. rho is the tokens a second of rounds: those of rounds without
-// drafts of as many texts, times what the last rounds wrote more than such rounds would have in the
-// same time (fading by 1 in 100; at least 1). Of the next tokens of all texts, up to 8 of each, the
-// one with the largest g is added until none is left. The best number of them is where gain minus
-// cost is largest: so a jump of target() is jumped where enough promising tokens stand beyond it.
-// Texts whose token is among these draft it. Then the next j is decided, with the new rows.
+// A token that is emitted with probability g brings g tokens. g is the product of the acceptances
+// that the text's length predicts (draft_forecast). If the target's call already has N rows, the
+// token costs rho (target(N + 1) - target(N)) tokens. If the drafter is a model, a row that is
+// still to be made costs rho times the time of one more row in the drafter's call. rho is the
+// expected number of tokens per second. It is the rate of rounds without drafts of as many texts,
+// scaled by the measured gain of recent rounds over such rounds (fading by 1 in 100; at least 1).
+// The candidates are the next tokens of all texts, up to 8 of each text. The candidate with the
+// largest g is added until no candidate is left. Then the number of added tokens is chosen for
+// which gain minus cost is largest: so the budget goes beyond a jump of target() if enough
+// promising tokens follow it. A text drafts its next token if this token is among the chosen. Then
+// the next j is decided, with the new rows.
 //
-// It reads the rows of position j of all texts and the tokens before, and no token drawn at
+// The budget reads the rows of position j of all texts and the tokens before, and no token drawn at
 // position j.
 class draft_load {
  public:
-  // No budget; and how many tokens of a text are looked at.
+  // no_limit: no budget. ahead: how many next tokens of a text are candidates.
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max(), ahead = 8;
-  // Of the target's calls; of the drafter's, for one row of each text (without points: a row costs
-  // nothing). Where target has no points, `most` alone decides.
+  // target: the times of the target's calls. draft: the times of the drafter's calls, with one row
+  // of each text (without points a row costs nothing). If target has no points, `most` alone
+  // decides.
   call_times target, draft = {};
   std::size_t most = no_limit;  // tokens drafted in a round, of all texts together
 
@@ -60,10 +64,11 @@ class draft_load {
                       std::size_t most_drafted = no_limit)
       : target(std::move(of_target)), draft(std::move(of_draft)), most(most_drafted) {}
 
-  // What together_round calls. A round of so many texts begins. Text (below) has
-  //   drafts()    it may draft a further token; stop(): it is not to
-  //   left()      how many more it may draft
-  //   forecast()  a draft_forecast, or what is made of one
+  // The functions from here on are called by together_round. begin: a round of this many texts
+  // begins. Text (below) has
+  //   drafts()    whether it may draft a further token; stop() forbids it
+  //   left()      how many more tokens it may draft
+  //   forecast()  a draft_forecast, or an object of a derived type
   void begin(std::size_t texts) {
     texts_ = texts;
     drafted_ = 0;
@@ -72,8 +77,8 @@ class draft_load {
                ? std::max(1.0, plain_ > 0 ? tokens_ / plain_ : 1.0) * double(texts) / target(texts)
                : 0;
   }
-  // Which texts ask their drafter for a row: the gain of a token is the mean over the rows that the
-  // drafter gave.
+  // Called before the drafters run. Calls stop() of the texts that should not ask for a row. The
+  // gain of a token is the mean over the rows that the drafter gave.
   template <class Text>
   void ask(std::span<Text> texts) {
     if (draft.points.empty()) return;
@@ -97,7 +102,8 @@ class draft_load {
     for (std::size_t n = asked; n < order_.size(); ++n) texts[order_[n].text].stop();
     drafting_ += draft(asked);
   }
-  // Their rows are known: which draw a token.
+  // Called when the drafters' rows are known. Calls stop() of the texts that should not draw a
+  // token.
   template <class Text>
   void take(std::span<Text> texts) {
     order_.clear();
@@ -139,7 +145,7 @@ class draft_load {
         else texts[i].stop();
       }
   }
-  // The round is over, and has emitted so many tokens.
+  // The round is over, and has emitted this many tokens.
   void observe(std::size_t emitted) {
     const double plain = target(texts_);
     if (!(plain > 0)) return;
@@ -151,14 +157,14 @@ class draft_load {
  private:
   struct token {
     double gain;
-    std::size_t text, n;  // n: of those that follow what is drafted
+    std::size_t text, n;  // n: from 0, after the drafted tokens
   };
-  static bool before(const token& a, const token& b) {  // equal ones by their text
+  static bool before(const token& a, const token& b) {  // equal gains: by text
     return a.gain > b.gain || (a.gain == b.gain && a.text < b.text);
   }
   static bool after(const token& a, const token& b) { return before(b, a); }
-  // Whether a text whose length has kept so many rows drafts one token to measure it: all texts
-  // together spend at most 1/100 of their rounds on that.
+  // Whether a text whose length has kept `kept` rows drafts one token only to measure it. All texts
+  // together spend at most 1/100 of their rounds on such tokens.
   template <class Length>
   bool explores(const Length& l, std::size_t kept) const {
     const double row = target(texts_ + 1) - target(texts_) + draft(1);
@@ -167,10 +173,10 @@ class draft_load {
 
   std::size_t texts_ = 0, drafted_ = 0;  // of this round
   double drafting_ = 0, rho_ = 0;        // seconds of the drafter's calls; tokens a second
-  // fading sums: tokens emitted, and those of rounds without drafts in the same time
+  // fading sums: tokens emitted, and tokens that rounds without drafts emit in the same time
   double tokens_ = 0, plain_ = 0;
   std::vector<token> order_;
-  std::vector<std::size_t> drawn_, calls_;  // by text: which token of all its next one is; by n
+  std::vector<std::size_t> drawn_, calls_;  // by text: place of its next token; by n: tokens
 };
 
 }  // namespace plan

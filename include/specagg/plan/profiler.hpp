@@ -118,8 +118,8 @@ struct transmission_time {
   }
 };
 
-// What two sites know about each other. One-way times cannot be measured without a common clock, so
-// each is half of the round trip. z: weight of a new observation.
+// The measurements that two sites share. One-way times cannot be measured without a common clock,
+// so each is half of the round trip. z: weight of a new observation.
 struct profile {
   decode_time decode_l, decode_r;
   transmission_time from_l, from_r;
@@ -132,7 +132,7 @@ struct profile {
     only_l.observe(a.only_l, z);
     only_r.observe(a.only_r, z);
   }
-  // Half of it is taken for the latency of each way.
+  // Half of the round trip counts as the latency of each way.
   constexpr void observe_round_trip(double seconds, double z) {
     from_l.latency.observe(seconds / 2, z);
     from_r.latency.observe(seconds / 2, z);

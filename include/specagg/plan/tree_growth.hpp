@@ -14,21 +14,23 @@ namespace plan {
 // level is drafted if its nodes together may bring rho times the cost of the draft step and of one
 // node. rho is tokens over cost of the last rounds, and at least that of rounds without drafts.
 //
-// The m most likely tokens after a node that is reached with probability R, of shares q_1 >= q_2
-// ... of the draft's row, and one more drawn from the rest, bring
+// A node is reached with probability R. Its m most likely children have the shares q_1 >= q_2 ...
+// of the draft's row, and one more child may be drawn from the rest. These children bring
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
-// tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned:
-// the parts of such shares, and of the levels after a node of the path, that were accepted in the
-// last rounds. (A certain token of a draft that is right on average is accepted as often as its
-// share says, a drawn one more seldom.) They fade by 1 in 50 with every round, as rho does. They
-// start as those of five rounds of one share or level, of which .8, .5 and .8 were accepted. In
-// rounds that offer nothing of a kind its record goes back to that, by 1 in 50, so that no kind is
-// given up for good; and all start again after 32 rounds without a node.
+// tokens; without a drawn child the second term is 0. `likely`, `drawn` and `level` are learned:
+// the fractions of such shares, and of the levels after a node of the path, that were accepted in
+// the last rounds. (If the draft is right on average, a deterministic token is accepted as often as
+// its share says, and a drawn token less often.) The records of the three fade by 1 in 50 with
+// every round, as rho does. Each starts as if five rounds had offered one share or level each, of
+// which 0.8, 0.5 and 0.8 were accepted. In a round that offers nothing of a kind, the record of the
+// kind moves back to its start by 1 in 50, so that no kind is given up for good. All records start
+// again after 32 rounds without a node.
 //
 // tree_round (decode/tree.hpp) calls begin; worth_level for each level; worth_node, of_node,
 // of_likely and of_drawn for its nodes; then observe. The tree is a function of the text, the
-// drafted tokens and earlier rounds. A row of the draft that the policy reads in rounds without
-// drafts is not in their cost: where it costs much, less is drafted than pays.
+// drafted tokens and earlier rounds. A policy may read a row of the draft also in rounds without
+// drafts. The cost of these rounds leaves it out: if this row costs much, fewer nodes are drafted
+// than would pay.
 struct tree_growth {
   static constexpr bool grows = true;
   struct record {
@@ -42,18 +44,18 @@ struct tree_growth {
     }
   };
   struct children {
-    std::size_t most_likely = 0;  // so many of the most likely tokens
-    bool draws = false;           // one more from the rest
+    std::size_t most_likely = 0;  // how many of the most likely tokens
+    bool draws = false;           // whether one more is drawn from the rest
   };
-  // Of one round, on the path that was accepted.
+  // The record of one round, on the path that was accepted.
   struct path_record {
-    double likely = 0, drawn = 0;  // shares that its nodes offered
+    double likely = 0, drawn = 0;  // shares offered by the nodes of the path
     std::size_t accepted_likely = 0, accepted_drawn = 0;
     std::size_t levels = 0;  // drafted after a node of the path, also where no child was worth it
   };
   static constexpr double fade = 1 - 1.0 / 50;
   draft_costs cost;
-  record likely{.8}, drawn{.5}, level{.8};
+  record likely{0.8}, drawn{0.5}, level{0.8};
   double tokens = 0, spent = 0;  // fading sums
   std::size_t idle = 0;          // rounds without a node, one after another
 
@@ -64,9 +66,9 @@ struct tree_growth {
   double price() const { return rho() * (cost.verify + cost.link); }
   void begin() {
     if (spent > 0 && idle < 32) return;
-    likely = {.8};
-    drawn = {.5};
-    level = {.8};
+    likely = {0.8};
+    drawn = {0.5};
+    level = {0.8};
     idle = 0;
     tokens = 5;
     spent = 5 * cost.target;
@@ -77,7 +79,7 @@ struct tree_growth {
   bool worth_node(double reached) const {
     return reached > 0 && reached * std::max(likely.rate(), drawn.rate()) >= price();
   }
-  // The probability with which a child is accepted; rest: 1 minus the shares of the likely ones.
+  // The probability with which a child is accepted; rest: 1 minus the shares of the likely tokens.
   double of_likely(double reached, double share) const { return reached * likely.rate() * share; }
   double of_drawn(double reached, double rest) const { return reached * drawn.rate() * rest; }
   // shares: of the most likely tokens, descending; room: children at most.
@@ -88,7 +90,8 @@ struct tree_growth {
     double most = 0;
     for (const bool draws : {false, true}) {
       if (draws && (!may_draw || room == 0)) continue;
-      // Beside a drawn token a likely one brings only what the drawn one would not have brought.
+      // Beside a drawn token a likely token brings only what the drawn token would not have
+      // brought.
       const double rate = reached * (draws ? likely.rate() - drawn.rate() : likely.rate());
       const auto brings = [&](double share) { return fma(rate, share, -price()); };
       double worth = draws ? fma(reached, drawn.rate(), -price()) : 0, rest = 1;
@@ -98,7 +101,7 @@ struct tree_growth {
         worth += brings(shares[m]);
         rest -= shares[m];
       }
-      // round-off is no rest
+      // a rest of round-off is no rest
       if (draws ? worth > most && rest > 1e-6 : m > 0) {
         most = worth;
         best = {m, draws};
