@@ -20,18 +20,18 @@ concept has_unnormalised = requires(const Policy& chosen, At at) { chosen.unnorm
 // One of several policies, as a policy: any_of<lossless, token_v3> policy = token_v3{0.3}. Tokens,
 // statuses and log-probabilities are those of the policy itself, bit by bit.
 //
-// What it costs: the verifiers and with_models() look which policy it is once for each position,
-// and then run that policy's own code: no loop is slower, and the compiler makes each verifier once
-// for each policy. compiled_once<any_of<...>>, and whoever calls bind() (oracle_decode, the audit,
-// checked{any_of}), has one jump for every 16 tokens, and is compiled once.
+// Cost: the verifiers and with_models() look up the policy once for each position, and then run the
+// policy's own code. No loop is slower, and the compiler makes each verifier once for each policy.
+// compiled_once<any_of<...>>, and code that calls bind() (oracle_decode, the audit,
+// checked{any_of}), has one jump for every 16 tokens and is compiled once.
 //
-// What it declares holds for all of its policies: it reads the draft, or the confidence, if one of
-// them does. A decoder may then ask for a row that the chosen policy does not look at.
+// Its declarations hold for all of its policies: it reads the draft, or the confidence, if any of
+// the policies does. So a decoder may ask for a row that the chosen policy does not read.
 // with_chosen() gives a decoder the policy itself.
 //
 // Checked: any_of<checked<A>, checked<B>>, or checked{any_of<A, B>{...}}. Raw logits:
-// raw_logits{any_of<A, B>{...}}; any_of<raw_logits<A>, B> does not compile, because the two are
-// given other rows. A CUDA kernel takes the policy itself.
+// raw_logits{any_of<A, B>{...}}; any_of<raw_logits<A>, B> does not compile, because A and B are
+// given different rows. A CUDA kernel takes the policy itself.
 //
 // A variant that holds no policy, because copying one into it threw, is an invalid parameter.
 template <class... Policies>

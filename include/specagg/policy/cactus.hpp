@@ -11,9 +11,9 @@ SPECAGG_BEGIN
 // h = min(1, p + sqrt(2 delta p (1 - p))) and s_n = (1 - h(n)) / (1 - p(n)). delta = 0: pi = p.
 // Each s needs a sum over the vocabulary for its norm. Tokens of one p have one s, and s is near 1
 // where p is small. So the largest scales - 1 values of p that may be rejected have their own s,
-// and all smaller ones the mean of theirs: with at most `scales` such values this is the paper's
-// law. With more it was within 2e-7 of it in total variation on rows like models'. At most 3 scales
-// passes over q and p.
+// and all smaller values share the mean of their s. With at most `scales` such values this is the
+// paper's law. With more values the law was within 2e-7 of the paper's in total variation, on rows
+// like a model's. At most 3 scales passes over q and p.
 struct cactus {
   double delta = 0;
   static constexpr int scales = 16;
@@ -31,7 +31,7 @@ struct cactus {
         return select(at.q > c.allowed(at.p), select(at.p < before, at.p, -1), -1);
       });
       if (p_n < 0) break;
-      // what is rejected there, and the same times s
+      // the mass rejected there, and this mass times s
       const double low = delta > 0 && i + 1 < scales ? p_n : 0;
       const auto [rejected, scaled] = rows.sum([=, c = *this](auto at) {
         const auto h = c.allowed(at.p);

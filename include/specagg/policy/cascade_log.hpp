@@ -47,8 +47,8 @@ struct opt_log {
 };
 
 // Defer iff D(q, p) > alpha. D is the cross-entropy -sum q log p. With `greedy` D is -log p(argmax
-// q), the same at temperature 0; of several maxima the one with the lowest id counts. D is infinite
-// if p is 0 for a token that D reads.
+// q), the same at temperature 0; of several maxima the token with the lowest id counts. D is
+// infinite if p is 0 for a token that D reads.
 struct bild {
   double alpha = 0;
   bool greedy = false;

@@ -32,12 +32,12 @@ SPECAGG_BEGIN
 
 // A parameter of a policy: a finite number in [low, high], without high itself if `open`; or a
 // flag. Ranges that depend on other parameters are known to the policy's valid() alone. word: the
-// default, where it has a name.
+// name of the default, if it has one.
 inline constexpr bool open_range = true;
 template <class Policy>
 struct policy_parameter {
   const char* name;
-  double Policy::* number = nullptr;  // one of the two
+  double Policy::* number = nullptr;  // one of these two is set
   bool Policy::* flag = nullptr;
   double low = -infinity, high = infinity;
   bool open = false;
@@ -51,7 +51,7 @@ struct policy_parameter {
       : name(called), flag(member) {}
 };
 
-// A line of the catalogue. values: the policy with its defaults, then with what is worth trying.
+// A line of the catalogue. values: the policy with its defaults, then with parameters worth trying.
 template <class Policy, std::size_t Values, std::size_t Parameters>
 struct catalogued {
   using type = Policy;
@@ -76,7 +76,7 @@ catalogued(const char*, const char*, const Policy (&)[Values],
            const policy_parameter<Policy> (&)[Parameters])
     -> catalogued<Policy, Values, Parameters>;
 
-// The name of a policy is its type's, with - for _.
+// The name of a policy is the name of its type, with - for _.
 inline constexpr std::tuple catalogue{
     catalogued("lossless", "p", {lossless{}}),
     catalogued("lossy", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
@@ -137,7 +137,7 @@ inline constexpr std::tuple catalogue{
     catalogued("minimum", "norm(min(q, p))", {minimum<>{}}),
     catalogued("maximum", "norm(max(q, p))", {maximum<>{}}),
 };
-// Names for what a policy above is with some of its parameters: functions in the policy's header.
+// More names for policies above with certain parameters: functions in the policy's header.
 inline constexpr std::tuple presets{
     catalogued("lenient", "lossy with beta 1", {lenient(0), lenient(0.4)},
                {{"alpha", &lossy::alpha, 0, 1, open_range}}),

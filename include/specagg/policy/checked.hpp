@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy that checks that pi is a probability distribution. Verifiers and decoders check this in
-// builds without NDEBUG (policy/detail/law.hpp). Else, if pi is negative somewhere or does not sum
-// to 1, a token is drawn nevertheless, and its law is not specified.
+// builds without NDEBUG (policy/detail/law.hpp). In other builds, if pi is negative somewhere or
+// does not sum to 1, a token is drawn nevertheless, and its law is not specified.
 #pragma once
 #include <specagg/policy/detail/law.hpp>
 #include <specagg/policy/raw_logits.hpp>
@@ -16,10 +16,10 @@ template <class View>
 constexpr bool lacks_target = requires(View seen) { seen.q; } && !requires(View seen) { seen.p; };
 }  // namespace detail
 
-// Gives the same pi as the policy, bit by bit, where pi is a probability distribution. Where pi is
-// negative for any token, or its sum is further than normalisation_tolerance from 1, pi is NaN.
-// Verifiers, decoders and audits report that as status::undefined_target. It costs one pass over V.
-// It declares what the policy declares.
+// Gives the same pi as the policy, bit by bit, where pi is a probability distribution. If the
+// policy's pi is negative for any token, or its sum is further than normalisation_tolerance from 1,
+// pi is NaN. Verifiers, decoders and audits report that as status::undefined_target. It costs one
+// pass over V. It declares what the policy declares.
 template <class Policy>
 struct checked {
   Policy policy;
@@ -60,7 +60,7 @@ struct checked<raw_logits<Policy>> {
   constexpr checked(const raw_logits<Policy>& raw) : policy{raw.policy} {}
   constexpr bool valid() const { return policy.valid(); }
 };
-// It is taken as raw_logits is.
+// It can be used wherever raw_logits can.
 template <class Policy>
 constexpr bool is_raw_logits<checked<raw_logits<Policy>>> = true;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logits of one model minus those of another. This favours what a model knows and a second one
-// (weaker, not tuned, or without the context) does not know.
+// The logits of one model minus the logits of another. The difference favours tokens that only the
+// first model knows. The second model is weaker, not tuned, or without the context.
 #pragma once
 #include <specagg/policy/log_linear.hpp>
 

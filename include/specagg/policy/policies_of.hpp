@@ -6,11 +6,11 @@
 
 SPECAGG_BEGIN
 
-// What policies_of() makes.
+// A list with a policy for each position, as policies_of() makes it.
 template <class P>
 concept PolicyList = requires { P::of_each_position; };
 
-// What policies_of() returns. It declares what the policies declare.
+// The list that policies_of() returns. It declares what the policies declare.
 template <class Make>
 struct made_policies {
   Make make;

@@ -27,13 +27,14 @@
 
 SPECAGG_BEGIN
 
-// A policy may declare these two things (and `models`, below). The compiler checks each, because
-// the view then has no such member:
+// A policy may make these two declarations (and `models`, below). The compiler checks them, because
+// the view then lacks the members of the draft or of the confidence:
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no
 //                                                     row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their
 //                                                     view at temperature 1
-// Two more: sequential_decode takes policies with the first; the second adds a member to the view:
+// Two more declarations. sequential_decode needs decides_by_draft; reads_ids adds a member to the
+// view:
 //   static constexpr bool decides_by_draft = true;    whether pi is p or q is known from q alone
 //   static constexpr bool reads_ids = true;           at.id is the token's id, as a number of the
 //                                                     rows' type (exact up to 2^24)
@@ -206,7 +207,7 @@ class numbered : public reductions<numbered<Rows>> {
   {
     return rows_.drafted();
   }
-  // As row_pair's.
+  // As the member of row_pair.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
     return specagg::walker_of(*this).sum_of_filled(*this, f,
@@ -236,8 +237,8 @@ class numbered : public reductions<numbered<Rows>> {
 
 namespace detail {
 
-// The rows as a policy sees them: with ids if it reads them. Else they are the rows themselves, so
-// that no other policy pays for it.
+// The rows as a policy sees them: with ids if it reads them. For other policies they are the rows
+// themselves, so that no other policy pays for ids.
 template <class Policy, class Rows>
 SPECAGG_FUNCTION SPECAGG_LANE auto seen_by(const Rows& rows) {
   if constexpr (reads_ids<Policy>) return numbered<Rows>(rows);
@@ -296,7 +297,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   // 0 at 0; of a subnormal x nearly so
   return -x * log(max(V(std::numeric_limits<typename V::value_type>::min()), x));
 }
-// Whether the id is one of these tokens, lane by lane. One comparison for each of them.
+// Whether the id is one of these tokens, lane by lane. One comparison for each token.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type is_one_of(V id,
                                                                 std::span<const token_id> tokens) {
@@ -362,7 +363,7 @@ concept TargetPolicy =
 
 namespace detail {
 
-// What a policy lacks (detail/misfit.hpp). T: of the rows.
+// The check of a policy (detail/misfit.hpp). T: the value type of the rows.
 template <class Policy, class T>
 struct check_policy {
   static constexpr bool confidence = reads_confidence<Policy>;
@@ -405,8 +406,8 @@ SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
 }
 namespace detail {
 
-// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a policy
-// does is seen by nvcc.
+// policy.bind(rows). Under nvcc the returned function is also called, in a branch that never runs,
+// so that nvcc sees all code of a policy.
 template <class Policy, class Rows>
 SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {
   auto pi = policy.bind(rows);

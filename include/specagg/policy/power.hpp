@@ -12,9 +12,9 @@ SPECAGG_BEGIN
 
 // pi = norm((sum_k weight[k] (p^k)^rho)^(1/rho)), weights >= 0 with sum 1. rho = 0: norm(prod_k
 // (p^k)^weight[k]). For rho <= 0 a token has mass only if it has mass in every row whose weight is
-// not 0. So it is also for a small rho > 0: a token that lacks in a row of
-// weight w has (1 - w)^(1/rho) of its mass left, which is below the smallest number of the rows'
-// type. Where no token has mass in all rows, that is undefined_target.
+// not 0. The same holds for a small rho > 0: a token that is absent from a row of weight w keeps
+// (1 - w)^(1/rho) of its mass, which is below the smallest number of the rows' type. If no token
+// has mass in every such row, the result is undefined_target.
 template <std::size_t N>
 struct power_mean {
   std::array<double, N> weight;

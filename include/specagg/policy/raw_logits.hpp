@@ -56,8 +56,8 @@ constexpr bool is_raw_logits<raw_logits<Policy>> = true;
 
 // Calls f(rows, pi) with the processed rows of N models at one position and the law bound to them,
 // and returns its status, or what is wrong with a row. If the policy is raw_logits, pi is one more
-// row after theirs, processed as `sample` says. Its logits are written to `combined`, V of them,
-// which else is not used and may be empty.
+// row after the models' rows, processed as `sample` says. Its V logits are written to `combined`.
+// For other policies `combined` is not used and may be empty.
 template <class Policy, Row R, class T, std::size_t N, class F>
 status with_law_of(const Policy& policy, const std::array<R, N>& row, const sampling& sample,
                    std::span<T> combined, F&& f) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft's tokens stand where the target finds them likely enough: among its k most likely, and
-// not far below the most likely one. What q has elsewhere is drawn from p, where engines let the
-// target's most likely token follow a rejection: the same at temperature 0. The decision reads rows
-// at temperature 1. pi is a token-specific cascade (policy/token_cascade.hpp) with another r.
+// A drafted token stands if the target finds it likely enough: among its k most likely tokens, and
+// not far below the most likely token. The mass that q has on other tokens is drawn from p. Engines
+// let the target's most likely token follow a rejection instead, which is the same at temperature
+// 0. The decision reads rows at temperature 1. pi is a token-specific cascade
+// (policy/token_cascade.hpp) with another r.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A given acceptance rate, for the benchmarks of engines. vLLM's `synthetic` accepts each drafted
-// token with that probability, whatever p says, so its tokens follow neither q nor p. Here the law
-// is the nearest to p that allows the rate.
+// token with the given probability, whatever p says, so its tokens follow neither q nor p. Here the
+// law is the nearest to p that allows the rate.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token-specific cascades: pi = q (1 - r) + eta p. r(v) = 1 removes the draft's mass from token v,
 // and eta = sum r q is the removed mass, which p distributes. The decision reads rows at
-// temperature 1. Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261); the last one is the logit
-// comparison of Modular MAX. Proved: proofs/policies.v, `token_cascade_law`,
+// temperature 1. Narasimhan et al. 2025, section 4.4 (arXiv:2405.19261); the last cascade is the
+// logit comparison of Modular MAX. Proved: proofs/policies.v, `token_cascade_law`,
 // `token_cascade_rejection`.
 #pragma once
 #include <specagg/policy/policy.hpp>
@@ -48,8 +48,9 @@ struct token_v3 {
   }
 };
 
-// r(v) = 1 iff p(v) < q(v): what p finds no less likely than q does stands. MAX compares the logits
-// of the two models, which a constant added to one of them would change; here probabilities.
+// r(v) = 1 iff p(v) < q(v): a drafted token stands if p finds it at least as likely as q does. MAX
+// compares the logits of the two models, which a constant added to the logits of one model would
+// change; here probabilities are compared.
 struct logit_comparison {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {

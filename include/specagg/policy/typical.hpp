@@ -7,7 +7,8 @@
 SPECAGG_BEGIN
 
 // pi = norm(p where p >= min(eps, delta e^-H(p))), eps and delta in [0, 1]. The largest p is at
-// least e^-H, so something is left; where rounding says otherwise, the most probable tokens.
+// least e^-H, so at least one token remains; if rounding leaves none, the most probable tokens
+// remain.
 struct typical {
   double eps = 0.09, delta = 0.3;
   static constexpr bool reads_draft = false, reads_confidence = false;
