@@ -15,9 +15,9 @@ SPECAGG_BEGIN
 // any_row<one_hot_row<float>, processed_row<float>> row = one_hot_row<float>(7, V). The kinds have
 // one value type. A row that was not assigned is a default-constructed row of the first kind.
 //
-// What it costs: the verifiers and the decoder look which kind it is once for each position, and
-// then run the code of that kind: no loop is slower, and the compiler makes each loop once for each
-// kind. compiled_once<any_row<...>>, and whoever calls open(), has one jump for every 16 tokens.
+// Cost: the verifiers and the decoder look up the kind once for each position, and then run the
+// code of that kind. No loop is slower, and the compiler makes each loop once for each kind.
+// compiled_once<any_row<...>>, and code that calls open(), has one jump for every 16 tokens.
 template <Row First, Row... More>
 struct any_row {
   static_assert(
@@ -39,7 +39,7 @@ struct any_row {
   std::size_t size() const {
     return visit([](const auto& r) { return r.size(); });
   }
-  // An any_row of normalised rows; of such rows, itself.
+  // An any_row of normalised rows; this any_row itself, if its rows are normalised.
   decltype(auto) normalise(bool confidence = false) const {
     if constexpr (readable) return *this;
     else
@@ -48,7 +48,7 @@ struct any_row {
       });
   }
 
-  // As of the row, where all kinds were normalised.
+  // The members of a normalised row, if all kinds are normalised.
   status why() const
     requires readable
   {

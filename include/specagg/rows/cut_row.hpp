@@ -9,14 +9,14 @@
 
 SPECAGG_BEGIN
 
-// R: of a normalised row, that of q. kept: V numbers, 1 in A and 0 elsewhere. A may depend on the
-// text and on the tokens drafted before, not on the drawn token or on coins. The memory must
+// R: the type of the normalised row of q. kept: V numbers, 1 in A and 0 elsewhere. A may depend on
+// the text and on the tokens drafted before, not on the drawn token or on coins. The memory must
 // outlive the row, unchanged.
 //
 // Draw the token from q, and pass it to the verifier with this row, whether it was kept or not. A
 // token that has no probability here was not kept: it is rejected, and replaced from the residual
-// norm((pi - q 1_A)+). That, and not pi, is what is owed where nothing was kept. What was drafted
-// after it is never accepted.
+// norm((pi - q 1_A)+). If nothing was kept, the residual, not pi, is still to be emitted. Tokens
+// drafted after a token that was not kept are never accepted.
 //
 // For verify_token and verify_block with a policy that does not read the draft (else
 // invalid_parameter), and as laws[i] of a tree with any policy. normalise() is one pass. Its why()

@@ -5,8 +5,8 @@
 //
 // A Row says which distribution it is, as a view of logits or of probabilities. It has one life:
 // row.normalise() reads it once, and returns a normalised_row, which knows its sum, its maximum and
-// what the filters keep. Only that can be read. Both are views: copying one copies pointers, and
-// the memory that they point to must outlive the call.
+// what the filters keep. Only a normalised_row can be read. Both are views: copying one copies
+// pointers, and the memory that they point to must outlive the call.
 //
 // Anything else with size() and d[v] is a Distribution, too: std::vector, std::span, an Eigen
 // vector or a row of a matrix. as_row() makes a Row of it. Verifiers do so themselves.
@@ -30,8 +30,8 @@ SPECAGG_BEGIN
 //   row[v]                 the probability of token v, 0 <= v < V
 //   open(begin, count)     a block of the row
 //   block<V>(k, lanes)     the tokens k, k + 1, ... of a block, as a vec
-//   block.confidence<V>(...)   the same of the view at temperature 1, without a filter
-// A row that says so in confident() has no view at temperature 1 unless it was asked for.
+//   block.confidence<V>(...)   the same tokens of the view at temperature 1, without a filter
+// A row whose confident() says so has no view at temperature 1 unless the view was asked for.
 template <class R>
 concept NormalisedRow = requires(const R& r, std::size_t v) {
   typename R::value_type;
@@ -39,7 +39,7 @@ concept NormalisedRow = requires(const R& r, std::size_t v) {
   { r.why() } -> std::same_as<status>;
   r.open(v, v);
 };
-// What normalise(confidence) makes such a row of: in one pass, it is scaled to sum 1. confidence =
+// normalise(confidence) makes a NormalisedRow of a Row in one pass: scaled to sum 1. confidence =
 // true: the view at temperature 1 will be read too. A NormalisedRow is a Row, and returns itself.
 template <class R>
 concept Row = requires(const R& r) {
@@ -56,8 +56,8 @@ concept Distribution =
       { d[v] } -> std::convertible_to<double>;
     };
 
-// A row R that was normalised. It is also what its pass has found: R::facts, whose public members
-// can be asked.
+// A row R that was normalised. It holds the results of its pass, R::facts, whose public members can
+// be asked.
 template <class R>
 class [[nodiscard]] normalised_row : public R, public R::facts {
  public:
@@ -81,14 +81,14 @@ class [[nodiscard]] normalised_row : public R, public R::facts {
   status why_ = status::missing_row;
 };
 namespace detail {
-// ok, or why a normalised row cannot be read; with its view at temperature 1, if that is read.
+// ok, or why a normalised row cannot be read; with its view at temperature 1, if the view is read.
 template <class R>
 SPECAGG_FUNCTION status readable(const R& row, bool confidence) {
   if constexpr (requires { row.confident(); })
     if (confidence && row.why() == status::ok && !row.confident()) return status::invalid_parameter;
   return row.why();
 }
-// Whether a row is what was kept of a draft (rows/cut_row.hpp).
+// Whether a row is the kept part of a draft's row (rows/cut_row.hpp).
 template <class R>
 constexpr bool is_cut = requires { requires R::is_cut; };
 // Whether two rows can be read together: they have one size, and are shared out among ranks alike
@@ -101,13 +101,13 @@ SPECAGG_FUNCTION bool fit_together(const A& a, const B& b) {
 }
 }  // namespace detail
 
-// What a Row becomes: a normalised_row, or an any_row of several.
+// The type of a Row after normalise(): a normalised_row, or an any_row of several.
 template <Row R>
 using normal_form = std::remove_cvref_t<decltype(std::declval<const R&>().normalise(true))>;
 
 // ---- the rows -----------------------------------------------------------------------------------
-// Each has what normalised_row needs: the type `facts`; find(confidence, facts), which finds them
-// and says what is wrong with the row; and open(facts, begin, count).
+// Each has what normalised_row needs: the type `facts`; find(confidence, facts), which finds the
+// facts and says what is wrong with the row; and open(facts, begin, count).
 
 // Probabilities as an array of V floats or doubles.
 template <class T>
@@ -245,7 +245,7 @@ template <class T>
 class one_hot_row {
  public:
   using value_type = T;
-  // What the pass finds.
+  // The results of the pass.
   struct facts {};
   one_hot_row() = default;
   one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
@@ -270,10 +270,9 @@ class one_hot_row {
 
 // softmax(logits / temperature), restricted to the tokens that `cut` keeps. The probabilities are
 // never stored: normalise() reads the logits once for the normaliser, and then each element costs
-// one exponential. The view at temperature 1, where nothing is cut, is what deferral rules call
-// confidence. It costs a second pass only if the caller asks for it and it differs from the row. S
-// is the type that stores the logits: float, double, bf16 or f16 (the last two are computed in
-// float).
+// one exponential. Deferral rules call the view at temperature 1, where nothing is cut, confidence.
+// It costs a second pass only if the caller asks for it and it differs from the row. S is the type
+// that stores the logits: float, double, bf16 or f16 (the last two are computed in float).
 template <class S>
 class softmax_row {
  public:
@@ -294,12 +293,12 @@ class softmax_row {
   // Keeps only the tokens of `c`.
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
 
-  // What the pass finds.
+  // The results of the pass.
   struct facts {
     cutoff<T> restriction;  // which tokens are kept
     softmax_factors<T> sampled, at_temperature_1;
     bool confident() const { return at_temperature_1.known(); }
-    // The largest probability, and that of the view at temperature 1.
+    // The largest probability of the row, and of its view at temperature 1.
     T largest() const { return sampled(vec<T, 1>(0)).v; }
     T largest_confidence() const { return at_temperature_1(vec<T, 1>(0)).v; }
   };
@@ -366,7 +365,7 @@ template <Row R, Row C>
 class confident_row {
  public:
   using value_type = typename R::value_type;
-  // What the pass finds.
+  // The results of the pass.
   struct facts {
     // For normalised_row.
     normal_form<R> row = {};

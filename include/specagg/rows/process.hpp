@@ -15,7 +15,7 @@
 // Plain data: the same type in every translation unit.
 namespace specagg {
 
-// Applied in this order, each to the renormalised result of the one before; ties keep the lower
+// Applied in this order, each to the renormalised result of the step before; ties keep the lower
 // ids.
 struct sampling {
   double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
@@ -23,7 +23,7 @@ struct sampling {
   double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
   double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
 
-  // rows/distribution.hpp: what softmax_row<float> refuses
+  // the least temperature that softmax_row<float> refuses (rows/distribution.hpp)
   static constexpr double least_refused_temperature = 0x1.fffffep117;
 
   SPECAGG_FUNCTION SPECAGG_LANE bool valid() const {
@@ -47,9 +47,9 @@ static_assert(sampling::least_refused_temperature == detail::least_refused_tempe
 // A processor is a function of the text so far, the draft included: it changes at every draft
 // position, applies to q and p alike, and is undone when drafts are rolled back. apply() edits a
 // row of logits in place for the next position; push() and pop() follow the text. Decoders do not
-// read what push() returns: where it fails, apply() must make the row invalid. Masks set -inf.
-// pop(), and push() of the token that was just popped, must not throw: with them decoders put
-// things right when something else has thrown. T: of the logits.
+// read the result of push(): if push() fails, apply() must make the row invalid. Masks set -inf.
+// pop(), and push() of the token that was just popped, must not throw: decoders use these calls to
+// restore the text when something else has thrown. T: the type of the logits.
 template <class P, class T = float>
 concept Processor = requires(P& p, token_id t, std::span<T> logits) {
   p.push(t);
@@ -57,7 +57,7 @@ concept Processor = requires(P& p, token_id t, std::span<T> logits) {
   { p.apply(logits) } -> std::same_as<void>;
 };
 
-// Changes nothing: what decoders use if they are given no processor.
+// Changes nothing: the processor of decoders that are given no processor.
 struct no_processor {
   void push(token_id) {}
   void pop() {}
@@ -65,7 +65,7 @@ struct no_processor {
   void apply(std::span<T>) const {}
 };
 
-// What `penalties` (below) takes off the logits; the defaults take nothing off.
+// The strengths of `penalties` (below). The defaults change no logit.
 struct penalty_options {
   // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
   double repetition = 1;
@@ -84,13 +84,13 @@ struct penalty_options {
 // The caller owns the memory, which must outlive the object; a copy of the object uses the same
 // memory. Tokens outside 0..V-1 are ignored. push() is context_full if the text has more tokens
 // than `text` has elements. It is not counted then, and until pop() has taken it back apply() makes
-// NaN of every logit: the row is an invalid_row, not another law. So it is where `counts` or
-// `distinct` has fewer elements than the row.
+// NaN of every logit: the row is an invalid_row, not another law. apply() also writes NaN if
+// `counts` or `distinct` is shorter than the row.
 //
 // apply(logits) penalises the row of the next position. Call it when exactly the tokens before that
-// position have been pushed: the prompt (or the part of it that shall count), what was emitted
-// since, and what was drafted before that position. Call it once for each row: it edits the logits
-// in place. In a round that drafts g tokens the order is
+// position have been pushed: the prompt (or the part of it that shall count), the tokens emitted
+// since, and the tokens drafted before that position. Call it once for each row: it edits the
+// logits in place. In a round that drafts g tokens the order is
 //   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
 //   apply(draft's row g), if the policy reads the draft: the bonus needs it
 //   pop(g)              now the text is as it was before the round
@@ -113,8 +113,8 @@ class penalties {
   static constexpr std::size_t memory(std::size_t vocabulary, std::size_t longest) noexcept {
     return 2 * vocabulary + longest;
   }
-  // The same with one piece of memory, after the tokens of `history`. Memory for less than the
-  // vocabulary makes every row invalid.
+  // The same with one piece of memory, after the tokens of `history`. Memory for fewer tokens than
+  // the vocabulary makes every row invalid.
   penalties(penalty_options options, std::size_t vocabulary, std::span<const token_id> history,
             std::span<token_id> memory) noexcept
       : penalties(options, counts_in(memory, vocabulary), part_of(memory, vocabulary, vocabulary),
@@ -163,7 +163,7 @@ class penalties {
       logits[v] = detail::stored<T>(l);
     }
   }
-  // Penalises drafted.size() + 1 rows [rows][V]: row j is that after the first j drafted tokens.
+  // Penalises drafted.size() + 1 rows [rows][V]: row j is the row after the first j drafted tokens.
   // Afterwards the text is as before.
   template <class T>
   void apply(std::span<T> rows, std::span<const token_id> drafted) noexcept {
@@ -196,10 +196,11 @@ class penalties {
 
 namespace detail {
 
-// Where a row may have mass: 256 bits, each for as many tokens, a power of two of at least 16.
+// The places where a row may have mass: 256 bits. All bits stand for the same number of tokens, a
+// power of two of at least 16.
 struct kept_places {
   std::array<std::uint64_t, 4> bits = {};
-  int shift = 0;  // of the number of tokens; 0: nothing is known
+  int shift = 0;  // a bit is for 2^shift tokens; 0: nothing is known
   kept_places() = default;
   SPECAGG_FUNCTION kept_places(std::span<const token_id> ids, std::size_t vocabulary) : shift(4) {
     while (vocabulary > std::size_t(256) << shift) ++shift;
@@ -216,15 +217,16 @@ struct kept_places {
   }
 };
 
-// What top-k, top-p and min-p keep of a row of logits, whoever reads it (kernel/select.hpp), at a
-// usable temperature: found.restriction. Where `list` has all of it, found.sampled and
-// found.places, too. The sum at temperature 1 is noted where it was made. `list` is empty.
+// Finds the tokens that top-k, top-p and min-p keep of a row of logits, whoever reads it
+// (kernel/select.hpp), at a usable temperature. Writes found.restriction; if `list` holds all kept
+// tokens, also found.sampled and found.places. Notes the sum at temperature 1 if it was computed.
+// `list` must be empty.
 template <class Row, class List, class Facts, class T = typename Row::value_type>
 SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temperature, List& list,
                                   Facts& found) {
   const std::size_t k = s.top_k;
   const bool top_k = k > 0 && k < row.size();
-  bool listed = false;  // `list` has all that is kept but for what weighs `above`
+  bool listed = false;  // `list` has all kept tokens but those that weigh `above`
   double above = 0;
   cutoff<T> cut;
   softmax_sum<T> kept;
@@ -249,7 +251,7 @@ SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temp
   if (s.top_p < 1) {
     const double enough = uncontracted(vec<double, 1>(s.top_p) * vec<double, 1>(kept.total)).v;
     if (!listed && !top_k) listed = list_crossing(row, kept, temperature, enough, list, above);
-    // `enough` within round-off of everything can lie beyond what was listed; the whole row then
+    // `enough` within round-off of everything can lie beyond the listed tokens; then the whole row
     // decides.
     if (listed && !(mass_of(row_of(list), weight) > 0)) listed = false;
     if (listed) cut = list.shorten(enough - above, weight_of);
@@ -288,7 +290,7 @@ class processed_row : public softmax_row<S> {
       : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
         sampling_(s) {}
 
-  // What the pass finds.
+  // The results of the pass.
   struct facts : softmax_row<S>::facts {
     detail::kept_places places;  // if it is known
     // Whether the filters keep so few tokens that may_keep() tells them from most others.

@@ -12,15 +12,15 @@
 SPECAGG_BEGIN
 
 // size() rows; rows[j] is row j. A vector, a std::array or a span of rows is such a list. rows_of()
-// makes one whose rows are made when they are looked at.
+// makes a list whose rows are made when they are looked at.
 template <class R>
 concept RowList = requires(R& rows, std::size_t j) {
   { rows.size() } -> std::convertible_to<std::size_t>;
   { rows[j] } -> Distribution;
 };
 
-// What rows_of() and lasting_rows_of() return. It keeps no row: row j is make(j), for each look at
-// it anew. why: the status of a row that is not in the list.
+// The list that rows_of() and lasting_rows_of() return. The list keeps no row: each look at row j
+// calls make(j) again. why: the status of a row that is not in the list.
 template <class Make, bool Lasts = false>
 struct made_rows {
   static constexpr bool lasts = Lasts;
@@ -35,21 +35,23 @@ struct made_rows {
     else return const_cast<Make&>(make)(j);  // no further errors
   }
 };
-// `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. It may be copied, so
-// it is not mutable. What a row views must stay as it is until the next row is made.
+// `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. make may be copied,
+// so it must not be mutable. The memory that a row views must not change until the next row is
+// made.
 template <class Make>
 SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};
 }
-// The same, where what a row views stays as it is until the list ends, also after other rows were
+// rows_of() for rows whose memory does not change until the list ends, also after other rows were
 // made. Then block verification normalises no row twice.
 template <class Make>
 SPECAGG_FUNCTION made_rows<Make, true> lasting_rows_of(std::size_t count, Make make) {
   return {count, make};
 }
 namespace detail {
-// Whether what a row of this list views outlives the making of others: of an array, whose rows are
-// there side by side, and of a list that says so. Another list may make its rows in one buffer.
+// Whether the memory that a row of this list views stays valid while other rows are made. This
+// holds for an array, whose rows exist side by side, and for a list that says so. Another list may
+// make its rows in one buffer.
 template <class Rows>
 constexpr bool lasts = [] {
   if constexpr (requires { Rows::lasts; }) return Rows::lasts;
@@ -67,8 +69,8 @@ struct check_logit {
 }  // namespace detail
 
 // The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
-// float, double, bf16 or f16. There are logits.size() / V of them. If that is no whole number there
-// are none, and each is a vocabulary_mismatch.
+// float, double, bf16 or f16. There are logits.size() / V rows. If logits.size() is not a multiple
+// of V, every row is vocabulary_mismatch.
 template <Contiguous L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
@@ -106,8 +108,8 @@ using row_of_list =
     std::remove_cvref_t<decltype(specagg::as_row(std::declval<Rows&>()[std::size_t()]))>;
 template <RowList Rows>
 using value_of_rows = typename row_of_list<Rows>::value_type;
-// f(row j), as a Row of its own kind (rows/any_row.hpp), or missing_row (of made_rows: its `why`).
-// The row is made only here.
+// f(row j), as a Row of its own kind (rows/any_row.hpp), or missing_row (for made_rows: its `why`).
+// Only this function makes the row.
 template <class Rows, class F>
 SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
   if constexpr (RowList<Rows>) {

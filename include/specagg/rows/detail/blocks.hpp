@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of rows, and what rows share in finding out their sums.
+// Blocks of rows, and code that rows share to find their sums.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -10,8 +10,8 @@
 SPECAGG_BEGIN
 namespace detail {
 
-// At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is
-// computed.
+// At lower temperatures the exponential of a difference of logits that is beyond the numbers is 0,
+// and is computed as 0.
 template <class T>
 inline constexpr double least_refused_temperature = double(std::numeric_limits<T>::max()) / 1024;
 
@@ -30,7 +30,7 @@ SPECAGG_FUNCTION status normaliser(double sum, bool negative, T& scale) {
   scale = T(1 / sum);
   return status::ok;
 }
-// A row as it would be with these facts, while they are being found.
+// A row with the facts found so far, while the others are being found.
 template <class R>
 struct row_with {
   using value_type = typename R::value_type;
@@ -46,12 +46,12 @@ struct row_with {
     return row.open(known, begin, count);
   }
 };
-// What stored probabilities are multiplied by.
+// The factor of stored probabilities.
 template <class T>
 struct stored_facts {
   T scale = 1;
 };
-// Finds it for a row that stores its probabilities. One pass.
+// Finds the factor for a row that stores its probabilities. One pass.
 template <class R, class T>
 SPECAGG_FLATTEN status normalise_stored(const R& row, stored_facts<T>& found) {
   using V = vec<T, 16>;
