@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of exponentials, block by block. What a block of 1024 logits sums to depends on that block
+// Sums of exponentials, block by block. The sum of a block of 1024 logits depends on that block
 // alone. So blocks may be summed in any order, by other threads, on other devices or hosts, and the
-// sum of the row has the same bits.
+// sum of the row has the same bits. docs/mathematics.md ("Sums of exponentials") has the formulas:
+// units, weights, blocks and the error bound.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -11,16 +12,17 @@
 
 SPECAGG_BEGIN
 
-// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens
-// of a row; NaN if any logit is NaN or +inf, or none is finite.
+// The sum of a row. max: the largest kept logit. total: the sum of e^((l - max) / temperature) over
+// the kept tokens of a row; NaN if any logit is NaN or +inf, or none is finite.
 template <class T>
 struct softmax_sum {
   T max;
   double total;
 };
 
-// What one block of a row contributes to that: its largest logit (-inf: none is finite), and the
-// sum of its weights in the unit of that logit (unit_of_sum, below). NaN if a logit is.
+// The sum of one block of a row. max: its largest logit (-inf: no logit is finite). sum: the sum of
+// its weights, in the unit of the largest logit (unit_of_sum, below). NaN if a logit is NaN or
+// +inf.
 template <class T>
 struct block_sum {
   T max;
@@ -29,20 +31,21 @@ struct block_sum {
 
 namespace detail {
 
-// The unit of a block's sum: 2^(index step). It is found from the largest weight of the block, 2^n
-// but for a factor below 1.5. The unit is at most 2^80 times as large as this (floats), and weights
-// below 2^-125 units are 0: they are less than 2^-44 of the largest one. Units are so far apart
-// that nearly all blocks of a row have the same one.
+// The unit of a block's sum: 2^(index step). It follows from n of the block's largest weight, which
+// is 2^n up to a factor below 1.5. For floats the unit is at most 2^80 times the largest weight.
+// Weights below 2^-125 units count as 0: they are less than 2^-44 of the largest weight. Units are
+// so far apart that nearly all blocks of a row have the same unit.
 template <class T>
 struct unit_of_sum {
   using whole = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   static constexpr whole step = sizeof(T) == 4 ? 192 : 1536, below = sizeof(T) == 4 ? 80 : 640;
-  // Larger |n| are not exact enough: then the row is summed relative to its largest logit.
+  // For a larger |n| the weights are not exact enough: then the row is summed relative to its
+  // largest logit.
   static constexpr whole most = whole(1) << (sizeof(T) == 4 ? 20 : 40), limit = 2 * most;
   whole index = 0;
 
   SPECAGG_FUNCTION T exponent() const { return T(index * step); }
-  // Whether it is the unit of a block whose largest weight has this n.
+  // Whether this is the unit of a block whose largest weight has this n.
   SPECAGG_FUNCTION bool fits(T n) const {
     return n > T(index * step - below) && n <= T((index + 1) * step - below);
   }
@@ -55,7 +58,8 @@ struct unit_of_sum {
 };
 
 // e^(x / temperature) = y 2^n in a unit. The unit changes n alone. So y has the same bits in every
-// unit, and sums do, unless a weight becomes 0: where n is 126 or more below the unit (floats).
+// unit, and so have sums, unless a weight becomes 0, which it does if n is 126 or more below the
+// unit's exponent (floats).
 template <class T>
 struct weight_in_unit {
   using C = coefficients<T>;
@@ -79,7 +83,7 @@ struct weight_in_unit {
     if constexpr (sizeof(T) == 8) return outlined(x);
     else return weight(x);
   }
-  // n for the largest logit of a block.
+  // n of a logit: needed for the largest logit of a block.
   SPECAGG_FUNCTION static T exponent(T x, T scale) {
     using V = vec<T, 1>;
     return (fma(V(x), V(scale), V(C::rounder)) - V(C::rounder)).v;
@@ -111,9 +115,10 @@ SPECAGG_FUNCTION bool needs_shift(T max, T scale) {
   const auto unit = unit_of_sum<T>::of(weight_in_unit<T>::exponent(max, scale));
   return !(weight_in_unit<T>::lowest_in(scale, unit) > -infinity);
 }
-// The sum of a row from those of its blocks in the highest unit and in the one below (blocks in
-// lower units are less than 2^-190 of it). x_max: the largest logit less `shift`. Its weight is
-// computed as those of the blocks, so that a token that has all the mass has exactly 1.
+// The sum of a row from the sums of its blocks in the highest unit and in the unit below (in lower
+// units each weight is less than 2^-190 of the row's largest). x_max: the largest logit less
+// `shift`. Its weight is computed like the weights of the blocks, so that a token that has all the
+// mass has exactly 1.
 template <class T>
 SPECAGG_FUNCTION double total_of_units(double highest, double below, unit_of_sum<T> unit, T x_max,
                                        T scale) {
@@ -158,7 +163,7 @@ class sum_of_units {
   std::size_t blocks_;
   lanes highest_, below_;
   unit unit_;
-  double nothing_ = 0;  // NaN if a sum is, also one that is not added
+  double nothing_ = 0;  // NaN if any block's sum is NaN, even a block that does not count
 };
 
 }  // namespace detail

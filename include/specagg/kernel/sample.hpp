@@ -32,8 +32,9 @@ struct row_itself {
   }
 };
 
-// A row R that knows where it has its few tokens (may_keep() of a processed_row), without the
-// logits of all others: for weights that are 0 where the row is 0. The sums have the same bits.
+// A row R that knows the places of its few tokens (may_keep() of a processed_row). The logits of
+// all other tokens are not read: for weights that are 0 where the row is 0. The sums have the same
+// bits.
 template <class R>
 struct few_of_row {
   using value_type = typename R::value_type;
@@ -94,7 +95,7 @@ SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>
     return {rows, f, block_sums.first(block_count(rows.size())), total};
   }
 }
-// Whether there is memory enough for that.
+// Whether there is memory enough for these sums.
 template <class Rows>
 SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) {
   if constexpr (Walked<Rows>) return rows.walker().can_weigh(rows, block_sums);
@@ -146,7 +147,7 @@ SPECAGG_FLATTEN token_id draw_in_block(const weights<Rows, F>& w, const place& i
   const place in_group = find_place(weight + k, 16, in_groups.rest);
   return token_id(begin + k + in_group.index);
 }
-// draw(block): what a block's token is.
+// draw(block) draws a token from a block.
 template <class Rows, class F, class Draw>
 token_id draw_by_blocks(const weights<Rows, F>& w, double u, const Draw& draw) {
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selects the first tokens of a row of logits in the order "larger logit, then lower id": the first
-// one, the first k, or the fewest that have a given share of the mass. No memory is allocated.
-// Vector code finds a lower bound, the few tokens above it are listed on the stack, and the
-// selection among these is exact.
+// token, the first k tokens, or the fewest tokens that have a given share of the mass. No memory is
+// allocated. Vector code finds a lower bound, the few tokens above it are listed on the stack, and
+// the selection among these is exact.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -75,8 +75,8 @@ struct count_of_tokens {
   }
 };
 
-// How far the sum of weight(0), weight(1), ... must go to reach `enough`: the last index that is
-// needed; after round-off, the last one with weight.
+// The last index that the sum of weight(0), weight(1), ... needs to reach `enough`. If round-off
+// keeps the sum below `enough`, the last index with a weight.
 template <class Weight>
 SPECAGG_FUNCTION std::size_t reaching(std::size_t n, double enough, const Weight& weight) {
   std::size_t last = 0;
@@ -90,8 +90,8 @@ SPECAGG_FUNCTION std::size_t reaching(std::size_t n, double enough, const Weight
   }
   return last;
 }
-// The same from the last of `n` buckets to the first, after tokens that weigh `above`: the bucket
-// where `enough` is reached. `above` becomes the weight before it.
+// The bucket at which the sum reaches `enough`, from the last of `n` buckets to the first, after
+// tokens that weigh `above`. `above` becomes the weight before this bucket.
 SPECAGG_FUNCTION inline std::uint32_t crossing_bucket(const double* mass, std::uint32_t n,
                                                       double enough, double& above) {
   double reached = above;
@@ -131,8 +131,8 @@ cutoff<T> shortest_prefix(const InOrder& in_order, const cutoff<T>& cut, double 
     prefix |= bits_of<T>(crossing_bucket(mass, 1u << take, enough, above)) << shift;
     left = shift;
   }
-  const T logit = unordered<T>(prefix);  // larger ones are all kept; of its ties, as many as needed
-  double ties[3] = {above, 0, 0};        // their weight, the last of them, and whether it is found
+  const T logit = unordered<T>(prefix);  // larger logits are all kept, and as many ties as needed
+  double ties[3] = {above, 0, 0};        // weight of the ties, the last tie, whether it is found
   in_order(std::span<double>(ties), [&](T l, std::size_t v) {
     if (ties[2] == 0 && l == logit && cut.keeps(l, v)) {
       ties[0] += weight(l);
@@ -215,8 +215,8 @@ struct shortlist {
 
 namespace detail {
 
-// A number that k of n numbers reach, and at most an eighth more unless some are equal; or the
-// lowest finite one.
+// A number that k of n numbers reach, and at most an eighth more of them unless some are equal; or
+// the lowest finite number.
 template <class T>
 SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
   using V = vec<T, 16>;
@@ -239,10 +239,10 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
 }  // namespace detail
 
 // Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are
-// fewer. One pass finds the largest logit of each of at most 8 k parts of the row. What k of these
-// reach is a lower bound, and only the parts that reach it are read again. When the list is full,
-// all but its first k tokens are dropped, and from then on only tokens larger than the last of
-// these are listed. False if the row is invalid.
+// fewer. One pass finds the largest logit of each of at most 8 k parts of the row. The lower bound
+// is a number that at least k of these logits reach, and only the parts that reach it are read
+// again. When the list is full, all but its first k tokens are dropped, and from then on only
+// tokens larger than the last of these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k,
                                   shortlist<T>& list, cutoff<T>& cut) {
@@ -318,7 +318,7 @@ struct logits_in_memory {
       });
     });
   }
-  // The functions of these names, above and in kernel/softmax.hpp.
+  // They call the functions of the same names above and in kernel/softmax.hpp.
   softmax_sum<T> sum_exponentials(double temperature, const cutoff<T>& cut = {}) const {
     return specagg::sum_exponentials(logits, count, temperature, cut);
   }

@@ -18,7 +18,7 @@ struct cutoff {
   // the highest kept id among those with exactly this logit
   std::size_t last = static_cast<std::size_t>(-1);
 
-  // What it keeps, by the logit and the id of a token.
+  // Whether the cutoff keeps all tokens, or a token with this logit and id.
   SPECAGG_FUNCTION bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
   SPECAGG_FUNCTION bool keeps(T l, std::size_t id) const {
     return l > logit || (l == logit && id <= last);
@@ -48,7 +48,7 @@ struct softmax_factors {
     c[0] = T(1 / quarter);
     divide(quarter, std::make_integer_sequence<int, size - 1>());
   }
-  // Whether it was made of a temperature: not a default.
+  // Whether the factors were made from a temperature, not by default.
   SPECAGG_FUNCTION bool known() const { return scale != 0; }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
@@ -95,12 +95,12 @@ SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
 // A cutoff in one block of the row: it knows tokens by their place in the block.
 template <class T>
 struct block_cutoff {
-  T cut, last;  // last: of the ties, -1 (none is kept) ... the number of tokens (all are)
+  T cut, last;  // last kept tie: -1 (no tie) ... the number of tokens (all ties)
 
   SPECAGG_FUNCTION block_cutoff(std::size_t begin, std::size_t count, const cutoff<T>& c)
       : cut(c.logit),
         last(c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count)) {}
-  // Of tokens with these logits at k, k + 1, ... the ones that it drops. A NaN is not dropped: it
+  // Which of the tokens at k, k + 1, ... with these logits the cutoff drops. It drops no NaN: a NaN
   // must be found.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {
@@ -140,10 +140,10 @@ struct softmax_block : block_cutoff<computed<S>> {
 };
 
 // Bound of the relative error of a softmax_sum's total, and so of the absolute error of its
-// logarithm. Roundings of T: 22 of the sum, 4 for an exponential, 4 for that of `max`, and that of
-// 1 / temperature multiplied by (max - l) / temperature. The average of this factor over the row is
-// the entropy less ln(total), so at most ln(size). Roundings of doubles: one for each block, and a
-// few.
+// logarithm. Roundings of T: 22 of the sum, 4 of an exponential, 4 of the exponential of `max`, and
+// the rounding of 1 / temperature times (max - l) / temperature. The average of this factor over
+// the row is the entropy less ln(total), so at most ln(size). Roundings of doubles: one for each
+// block, and a few.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
   double log_size = 0.7;
@@ -170,9 +170,10 @@ SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_
   return {reduce_max(largest), sum};
 }
 
-// The sum of a block in its own unit, relative to e^(shift / temperature). It is computed again if
-// that is not `last`, the unit of the block before it; but not if it is further below `highest`,
-// the unit of another block, than any that counts: then it is only NaN where it must be.
+// The sum of a block in its own unit, relative to e^(shift / temperature). The block is first
+// summed in `last`, the unit of the block before it. If the block needs another unit, it is summed
+// again in its own, unless this unit is two or more below `highest`, the highest unit so far: then
+// the block does not count, and only a NaN in its sum is of use.
 template <class S, class T = computed<S>>
 std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& block,
                                                         std::size_t count, T scale, T shift,
@@ -210,9 +211,9 @@ softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
 
 }  // namespace detail
 
-// One pass over the logits, and another one over blocks whose unit is not that of the block before
-// and counts (nearly none; at temperatures of 1e-3 some). All again if the largest |logit| /
-// temperature is above 7e5 (doubles: 7e11).
+// One pass over the logits, and a second pass over each block that counts and whose unit differs
+// from that of the block before (nearly no block; at temperatures of 1e-3 some). All passes again
+// if the largest |logit| / temperature is above 7e5 (doubles: 7e11).
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
                                 const cutoff<T>& cut = {}) {
@@ -225,9 +226,9 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
 
 // ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), for the
 // temperatures of softmax_row (others: maybe NaN). One pass. The error is at most
-// softmax_error<T>(V) + 2^-52 |max / temperature|, T the type that computes (double for doubles,
-// else float). A logit may be -inf: a masked token. NaN where a logit is NaN or +inf, where all are
-// -inf, and for no logits.
+// softmax_error<T>(V) + 2^-52 |max / temperature|, T the type of the computation (double for
+// doubles, else float). A logit may be -inf: a masked token. The result is NaN if a logit is NaN or
+// +inf, if all are -inf, and for no logits.
 template <Contiguous Logits>
 double log_sum_exp(const Logits& logits, double temperature = 1) noexcept {
   const std::span all(logits);

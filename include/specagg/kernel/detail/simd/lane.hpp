@@ -7,7 +7,7 @@
 
 SPECAGG_BEGIN
 namespace detail {
-// What `if`, ?:, && and || call on a comparison: one error, for lanes of any type.
+// `if`, ?:, && and || call this on a comparison: one error, for lanes of any type.
 template <class Once>
 struct no_branch_on_lanes {
   SPECAGG_FUNCTION static bool say() {

@@ -100,8 +100,8 @@ SPECAGG_FUNCTION SPECAGG_LANE double fused(double a, double b, double c) {
 #endif
 }
 
-// Forces x to its rounded value: the compiler cannot fuse the operation that made x into the one
-// that uses it. This costs nothing where the compiler supports GNU asm.
+// Forces x to its rounded value: the compiler cannot fuse the operation that made x into the
+// operation that uses x. This costs nothing where the compiler supports GNU asm.
 SPECAGG_FUNCTION SPECAGG_LANE void forbid_contraction([[maybe_unused]] auto& x) {
 #if defined(__CUDA_ARCH__)
   // Nothing to do for a vec: its operators are intrinsics, which are never fused. (ptxas would
