@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DRAGON: documents are stored at two sites, l and r, and one law depends on all of them. Each site
-// drafts from its own documents. One of them makes a token of exactly that law from both drafts.
-// Liu et al. 2025 (arXiv:2504.11197).
+// drafts from its own documents. One site makes a token of exactly this law from both drafts. Liu
+// et al. 2025 (arXiv:2504.11197).
 //
 //   h^s = ln sum_d e^R(d)            over the documents d of site s; R: relevance to the text, nats
 //   p^s = sum_d softmax_d(R) p(.|d)  the site's row, from which it drafts
@@ -35,7 +35,7 @@ inline double log_add(double a, double b) {
 }
 
 // The weights eta from h^l and h^r. A site without documents has h = -inf. All four numbers are NaN
-// if both h are -inf, or one is NaN or +inf.
+// if both h are -inf, or if an h is NaN or +inf.
 inline site_weights weigh_sites(double h_l, double h_r) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const double lead = h_l - h_r, less = lead > 0 ? -lead : lead;
@@ -57,8 +57,8 @@ struct [[nodiscard]] site_share {
 // those of any model; apply temperature and filters to them. Mixtures can be nested: mixing the
 // rows of two sites with relevances h^l, h^r gives ln pi.
 //   documents   the logits after each document, V each; read twice
-//   relevance   R(d), one for each; a document with -inf is left out and not read
-//   out         V elements; must not be one of the documents
+//   relevance   R(d) of each document; a document with -inf is left out and not read
+//   out         V elements; must not be the logits of a document
 //   scratch     twice as many elements as documents
 // Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. If all documents are left out, h = -inf and
 // `out` is not written.
@@ -101,7 +101,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
       return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -inf)) - V(top[d])) +
              V(weight[d]);
     };
-    if (documents.size() == 1) {  // what the sum below is then
+    if (documents.size() == 1) {  // then the sum below has this value
       store(term(0));
       continue;
     }
@@ -121,7 +121,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
 namespace detail {
 // Whether pi exists: no weight is negative or NaN, and their sum is 1.
 inline bool is_law(const site_weights& eta) { return is_convex(std::array{eta.l, eta.r}); }
-// Of the normalised rows of both sites and the weights: ok, or why pi does not exist.
+// ok, or why pi does not exist for the normalised rows of both sites and these weights.
 template <class L, class R>
 status have_law(const L& l, const R& r, const site_weights& eta) {
   if (!is_law(eta)) return status::undefined_target;
@@ -161,7 +161,7 @@ struct [[nodiscard]] aggregation {
   status why = status::ok;
 };
 
-// What a site brings: its draft, the row it was drawn from, and the site's chooser.
+// The part of one site: its draft, the row that the draft was drawn from, and the site's chooser.
 template <class Row, class C>
 struct site_draft {
   token_id token;
@@ -171,18 +171,18 @@ struct site_draft {
 template <class Row, class C>
 site_draft(token_id, const Row&, C&) -> site_draft<Row, C>;
 
-// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l
-// with probability gamma_l (section 4.2: one half). The other one is not used, so it is not drawn.
-// The token has exactly the law pi, for any dependence between the two drafts.
+// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses a side, l with
+// probability gamma_l (section 4.2: one half). The sample of the other side is not used, so it is
+// not drawn. The token has exactly the law pi, for any dependence between the two drafts.
 //   l, r     token: drawn by draw(row, {stream::draft, position, 0}, chooser, ...). row: a decoded
 //            row, on both sites. chooser: random_streams(seed, request, 0) of l and (seed, request,
 //            1) of r. With the same numbers on both, the drafts become alike, and the acceptance is
-//            not the one below
+//            not as below
 //   scratch  verify_scratch(V) doubles
 // l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token
-// does not depend on which of them aggregates. If a draft is thrown away and its position is
-// drafted again, it may use the same noise again: no decision has used that noise, because a token
-// is verified only after the one before it is settled.
+// does not depend on which site aggregates. If a draft is thrown away and its position is drafted
+// again, it may use the same noise again: no decision has used that noise, because a token is
+// verified only after the token before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
                       const site_draft<R, SiteR>& r, const site_weights& eta,
@@ -199,11 +199,11 @@ aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
   return {x.token, drawn && x.token == l.token, drawn && x.token == r.token, x.why};
 }
 
-// The same with the Gumbel-max coupling: the token is argmin E / pi, and drafts are drawn by
+// Aggregation with the Gumbel-max coupling: the token is argmin E / pi, and drafts are drawn by
 // race(row, noise, position). If both sites drafted the same token, it is the result, for any
-// weights; unanimous(eta.law(), std::array{x_l, x_r}) tells this, and then no row must be sent. The
-// law is pi, and the text is a function of the seed alone. A draft is confirmed with probability
-// sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
+// weights; unanimous(eta.law(), std::array{x_l, x_r}) says whether they did, and then no row must
+// be sent. The law is pi, and the text is a function of the seed alone. A draft is confirmed with
+// probability sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                              const R& p_r, const site_weights& eta, const coupled_noise& noise) {
@@ -224,8 +224,8 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 // from p^r. The same holds with l and r exchanged. So
 //   P(both)    = sum gamma_l min(p^l, pi) p^r + gamma_r min(p^r, pi) p^l
 //   P(l alone) = sum gamma_l min(p^l, pi) (1 - p^r) + gamma_r (pi - p^r)+ p^l
-// and alpha^l is Eq 5's (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows or
-// weights have no law.
+// and alpha^l is as in Eq 5 (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows
+// or weights have no law.
 template <class L, class R>
 agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
   const auto l = specagg::as_row(p_l).normalise();
@@ -246,8 +246,8 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
   return {together, alone.first, alone.second};
 }
 
-// Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. Of r: with both rows and both
-// weights exchanged. NaN as above.
+// Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. alpha^r: the same with both rows and
+// both weights exchanged. NaN as above.
 template <class L, class R>
 double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
   const auto l = specagg::as_row(p_l).normalise();

@@ -17,8 +17,8 @@
 SPECAGG_BEGIN
 namespace sites {
 
-// What both ends agree on beforehand. The kept tokens are those of top_k, then of top_p (as in
-// `sampling`). Values are
+// The settings that both ends agree on beforehand. The kept tokens are those that top_k and then
+// top_p keep (as in `sampling`). Values are
 //   full    the row's own numbers: 4 bytes each for float, 8 for double
 //   half    2 bytes each: 2^15 p / max p as a half, so that probabilities down to 2^-29 of the
 //           largest keep 11 bits
@@ -108,7 +108,7 @@ constexpr int gap_bits(std::size_t vocabulary, std::size_t k) {
 }
 
 // The counts b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors are
-// corrected; of equal errors that of the lower id first.
+// corrected; of equal errors the error of the lower id first.
 template <class T>
 void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total,
                      std::span<std::uint32_t> counts) {

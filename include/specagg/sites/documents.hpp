@@ -24,11 +24,11 @@ struct in_order {
   }
 };
 
-// The documents are sources that have already seen their document, so the text begins at each one's
-// position(). A site without documents passes one source that has seen nothing, with relevance 0.
-// From then on only the mixture may use them; it remembers what each has seen. So see() accepts any
-// text in any order, also after a call that failed or was stopped, and its rows are a function of
-// text and relevance alone. Memory is allocated here, none in see().
+// The documents are sources that have already seen their document, so the text begins at the
+// position() of each source. A site without documents passes one source that has seen nothing, with
+// relevance 0. From then on only the mixture may use the sources; it remembers what each source has
+// seen. So see() accepts any text in any order, also after a call that failed or was stopped, and
+// its rows are a function of text and relevance alone. Memory is allocated here, and none in see().
 //   rows_at_once   the largest number of rows per call; memory: documents x rows_at_once x V
 template <LogitSource S>
 class document_mixture {
@@ -61,13 +61,13 @@ class document_mixture {
 
   // Computes the rows after the last k tokens of the text, k = h.size(). k = 0 only feeds the text.
   //   relevance   R(d) for each row, k x documents, in nats; -inf leaves a document out of a row
-  //   logits      k x V: ln p^s. If all documents are left out: their plain mean, which must get no
+  //   logits      k x V: ln p^s. If all documents are left out: the plain mean, which must get no
   //               weight
   //   h           k: ln sum_d e^R(d), -inf if all are left out
   //   for_each    for_each(n, body) calls body(0) .. body(n - 1), on any threads, and returns when
   //               all are done
-  // On any status but ok (stopped, context_full ...; of several documents' the first), logits and h
-  // have no meaning. The next call continues with what was already computed.
+  // On any status but ok (stopped, context_full ...; if several documents have one, the first),
+  // logits and h have no meaning. The next call continues with what was already computed.
   template <class ForEach = in_order>
   status see(std::span<const token_id> text, std::span<const double> relevance,
              std::span<value_type> logits, std::span<double> h, const ForEach& for_each = {}) {
@@ -144,9 +144,9 @@ class document_mixture {
 };
 
 // A site as a model for decoders (a LogitSource): its documents' mixture, and the text it has seen.
-//   relevance(text, R)  writes R(d) of every document after this text, in nats; -inf leaves one
+//   relevance(text, R)  writes R(d) of every document after this text, in nats; -inf leaves it
 //                       out. It is called for each row, so it may follow the text (dynamic weights)
-// extend() allocates where it is asked for more rows than ever before.
+// extend() allocates if it is asked for more rows than ever before.
 template <LogitSource S, class Relevance>
 class site_source {
  public:
@@ -194,7 +194,7 @@ class site_source {
   Relevance relevance_;
   std::vector<token_id> text_;
   std::vector<double> scores_, h_;  // of each row of a call
-  std::size_t rows_ = 0;            // of the last call that asked for any
+  std::size_t rows_ = 0;            // of the last call that asked for rows
 };
 
 }  // namespace sites

@@ -6,18 +6,18 @@
 // The token of a step is a function of (seed, text before it, rows) alone, and a site settles the
 // steps in order, each once. So losses, repetitions, delays, the side that aggregates, and restarts
 // may change when a token is emitted, but never which token.
-//   * The epoch of a side is the step after the last one at which a draft of it was rejected. A
-//     draft assumes that the drafts of its side from its epoch on were accepted. A draft of an
-//     earlier epoch is dropped. Every site that knows the settled text knows the epochs. An epoch
-//     that begins after a restart, where that site's memory ends, cannot be below the epochs seen
-//     before.
+//   * The epoch of a side is the step after the last step at which a draft of this side was
+//     rejected. A draft assumes that the drafts of its side from its epoch on were accepted. A
+//     draft of an earlier epoch is dropped. Every site that knows the settled text knows the
+//     epochs. An epoch that begins after a restart, where that site's memory ends, cannot be below
+//     the epochs seen before.
 //   * Both ends keep the drafts of each side, at most K, so that either can aggregate. The end that
-//     made them compares them with the settled text, and needs no message about it. The other end
-//     may lack some, and uses the epochs that are sent with them.
+//     made the drafts compares them with the settled text, and needs no message about them. The
+//     other end may lack some drafts, and uses the epochs that are sent with the drafts.
 //   * There are no acknowledgements. A site that waits too long says on its timer what it has, and
-//     the other sends what is missing.
-//   * A draft is checked before it is kept. One that is not valid ends the connection, and is asked
-//     for at the next.
+//     the other site sends what is missing.
+//   * A draft is checked before it is kept. A draft that is not valid ends the connection, and is
+//     asked for at the next connection.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ namespace sites {
 // ---- how drafts are drawn, and how two become one token -----------------------------------------
 // rows(side) is the row of that side's draft, a coded_row. It is decoded at each call.
 
-// Independent drafts. Each chooser is that of its site: random_streams(seed, request, 0) and (seed,
+// Independent drafts. Each chooser is its site's: random_streams(seed, request, 0) and (seed,
 // request, 1).
 template <Chooser L = random_streams, Chooser R = L>
 struct independent_drafts {
@@ -47,7 +47,7 @@ struct independent_drafts {
     return s == side::l ? specagg::draw(row, m, site_l, scratch)
                         : specagg::draw(row, m, site_r, scratch);
   }
-  // One token of both drafts; without one where a row is none.
+  // Makes one token of both drafts; no token if a row is not valid.
   template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
                         Rows&& rows, std::span<double> scratch) {
@@ -89,7 +89,7 @@ struct shared_drafts {
 //   emit(step, token)      a token of the text, each step once
 //   aggregates(side)       called when the side that makes the next token changes
 
-// Where a step was aggregated, and whose draft it confirmed. Schedulers get this.
+// The side that aggregated a step, and the drafts that the step confirmed. Schedulers get this.
 struct dragon_outcome {
   std::uint32_t step;
   side at;
@@ -101,7 +101,7 @@ struct dragon_outcome {
   agreement expected = {};
 };
 // A scheduler says which side aggregates next. It is called where the step was aggregated. If it
-// has a member learned(), that is called with the outcome first. learned() is also called at the
+// has a member learned(), learned() is called with the outcome first. It is also called at the
 // other site, if the outcome arrives alone and not together with earlier ones. If it has `static
 // constexpr bool looks_at_rows = true`, `expected` is computed if the coupling can do it; this
 // costs one pass over the rows.
@@ -141,7 +141,7 @@ class dragon_site {
   const std::string& problem() const { return link_.problem(); }
   // The side that makes the next token.
   side aggregates() const { return aggregates_; }
-  // The step after the last one at which a draft of the side was rejected.
+  // The step after the last step at which a draft of the side was rejected.
   std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
   // The text has most_tokens tokens, or its end was emitted.
   bool finished() const {
@@ -195,7 +195,7 @@ class dragon_site {
     go_on(sink);
   }
 
-  // A message of the other site. Bytes that are none end the connection (problem()).
+  // A message of the other site. An invalid message closes the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
@@ -343,7 +343,7 @@ class dragon_site {
     news_ = true;
     sink.emit(step, x);
   }
-  // The outcome of `step`, which must be the last one settled.
+  // The outcome of `step`, which must be the last settled step.
   dragon_outcome outcome_of(std::uint32_t step, side aggregated_at) const {
     dragon_outcome o{step, aggregated_at, epoch(side::l) <= step, epoch(side::r) <= step};
     for (const side s : {side::l, side::r})

@@ -2,10 +2,10 @@
 // DRAGON as a decoder: both sites are models of one process, and every token is aggregated at once.
 // Liu et al. 2025 (arXiv:2504.11197), algorithm 1 in a loop.
 //
-// Use it where the law is what counts: experiments with documents and weights, perplexity,
-// acceptance. It has no messages, no look-ahead and no clock. Use dragon_site (dragon.hpp) where
-// the sites are two machines, or where times are studied (simulation.hpp). With the same seed, rows
-// and weights both emit the same tokens.
+// Use it for questions about the law alone: experiments with documents and weights, perplexity,
+// acceptance. It has no messages, no look-ahead and no clock. Use dragon_site (dragon.hpp) if the
+// sites are two machines, or to study times (simulation.hpp). With the same seed, rows and weights
+// dragon_decode and dragon_site emit the same tokens.
 #pragma once
 #include <array>
 #include <concepts>
@@ -137,7 +137,7 @@ concept SiteDrafts = requires(D& drafts, const processed_row<T>& row, std::span<
 //   drafts   sites::independent_drafts or sites::shared_drafts: how drafts are drawn, and how two
 //            become one token
 // After a round the workspace has both rows. In the emissions, origin::accepted marks a token that
-// a site drafted; log_p is the one under p^r. If a model fails (a status or an exception), or the
+// a site drafted; log_p is ln p^r of the token. If a model fails (a status or an exception), or the
 // weights are no law (NaN, negative, of another sum than 1: undefined_target), the text has the
 // tokens before, and the next call draws the same drafts and goes on.
 template <class L, class R, SiteWeights Weights, class Drafts>

@@ -11,7 +11,7 @@
 //     the same answer.
 //   * A device that starts with empty memory is given the text up to the start of the last round,
 //     and drafts that round again. It must not begin another round after the accepted tokens: the
-//     token after them was rejected, and the law of what follows depends on that.
+//     token after them was rejected, and the law of the following tokens depends on that rejection.
 // DSSD: the token that the device drew after a rejection is sent with its next draft.
 #pragma once
 #include <algorithm>
@@ -54,7 +54,7 @@ SPECAGG_FLATTEN void write_row(const R& row, T* to) {
 }
 
 // The part that both ends have in common. The text is the settled tokens. The two ends differ in
-// how much of it they may tell each other.
+// how much of the text they may tell each other.
 template <class T, class Chooser>
 class split_end {
  public:
@@ -94,7 +94,8 @@ class split_end {
   void send_progress(Sink& sink) {
     link_.send(progress{.size = size()}, sink);
   }
-  // Sends the other end what it lacks of the first `end` tokens. True if it then has them all.
+  // Sends the other end the tokens first .. end - 1, which it lacks, or as many as fit in a
+  // message. True if all of them were sent.
   template <class Sink>
   bool send_settled(std::uint32_t first, std::uint32_t end, Sink& sink) {
     if (first >= end) return true;
@@ -102,7 +103,7 @@ class split_end {
     link_.send(m, sink);
     return m.first + m.count == end;
   }
-  // Adds the tokens that this end lacked. True if there were any.
+  // Adds the tokens of the message that this end lacked. True if it lacked any.
   template <class Sink>
   bool learn(const settled_text& m, Sink& sink) {
     if (m.first > size()) {
@@ -159,7 +160,7 @@ class split_device : public detail::split_end<T, Chooser> {
   void start(Sink& sink) {
     begin_round(no_token, sink);
   }
-  // A connection was made; the one before it has ended with disconnected().
+  // A connection was made; the connection before it has ended with disconnected().
   template <class Sink>
   void connected(Sink& sink) {
     asked_ = 0;
@@ -187,7 +188,7 @@ class split_device : public detail::split_end<T, Chooser> {
       detail::write_row(row, q_.data() + j * terms().codec.vocabulary);
     go_on(sink);
   }
-  // Takes a message of the server. Bytes that are no message end the connection (problem()).
+  // Takes a message of the server. An invalid message closes the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
@@ -325,12 +326,12 @@ class split_server : public detail::split_end<T, Chooser> {
   // Nothing to do: a server waits for a draft.
   template <class Sink>
   void start(Sink&) {}
-  // A connection was made; the one before it has ended with disconnected().
+  // A connection was made; the connection before it has ended with disconnected().
   template <class Sink>
   void connected(Sink& sink) {
     link_.connected(sink);
   }
-  // The rows of an order, a list (rows/rows.hpp) of one more than tokens were drafted.
+  // The rows of an order: a list (rows/rows.hpp) with one row more than drafted tokens.
   template <class PRows, class Sink>
   void scored(std::uint32_t ticket, PRows&& p_rows, Sink& sink) {
     if (!busy_ || ticket != ticket_) return;
@@ -361,7 +362,7 @@ class split_server : public detail::split_end<T, Chooser> {
         "draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)),
         sink);
   }
-  // A message of the device. Bytes that are none end the connection (problem()).
+  // A message of the device. An invalid message closes the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;

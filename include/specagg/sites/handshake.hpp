@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection between two sites begins: each says hello until it has heard the other, and
-// refuses if they differ. Also the order that every site gives to its model.
+// How a connection between two sites begins: each site says hello until it has heard the other
+// site, and refuses if their terms differ. Also the order that every site gives to its model.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -14,28 +14,29 @@ namespace sites {
 
 // The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the
 // site's token(i) up to i = step, and call decoded() with the row that follows and this ticket. An
-// order replaces the one before it, which may be stopped.
+// order replaces the order before it, which may be stopped.
 struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
 
 // Whether a message that the other end asks for is sent again. asked: how often it has asked. 1, 2,
 // 4, 8, and then every 8th time. Growing pauses keep repetitions from filling a slow link whose
-// timer is too short. That they are bounded keeps the expected time finite for any loss below 1.
+// timer is too short. The pauses are bounded, which keeps the expected time finite for any loss
+// below 1.
 constexpr bool repeat_is_due(std::uint32_t asked) {
   return std::has_single_bit(asked) || asked % 8 == 0;
 }
 
 // One end of a connection. A Sink has send(bytes), which may lose them. It may also have
 // echoed(stamp), which is called when an echo came back, and damaged(), which is called when a
-// message came whose checksum is wrong. Such a message is as good as lost. On a stream the next may
-// begin anywhere: end the connection, and make another. The constructor allocates, and so does the
-// text of a refusal.
+// message came whose checksum is wrong. Such a message is as good as lost. On a stream the next
+// message may begin anywhere: end the connection, and make another. The constructor allocates, and
+// so does the text of a refusal.
 class handshake {
  public:
-  // What a message was. content: it is for the protocol. opened, reborn: the first hello of the
-  // connection, from a site that remembers what it was told (opened) or has empty memory (reborn).
-  // nothing: there is nothing to do.
+  // The kind of a received message. content: it is for the protocol. opened, reborn: the first
+  // hello of the connection, from a site that remembers what it was told (opened) or has empty
+  // memory (reborn). nothing: there is nothing to do.
   enum class arrival : std::uint8_t { nothing, content, opened, reborn };
 
   // A hello that is not valid() is a problem() for good: nothing is sent or received.
@@ -44,7 +45,7 @@ class handshake {
     own_.heard = false;
     if (!valid(own)) problem_ = "this end's hello is out of range";
   }
-  // What this end says.
+  // The hello of this end.
   const hello& terms() const { return own_; }
   bool open() const { return own_.heard && problem_.empty(); }
   // Why this end neither sends nor receives until the next connection, as one printable line; empty
@@ -64,14 +65,15 @@ class handshake {
     connected_ = true;
     knock(sink);
   }
-  // It has ended.
+  // The connection has ended.
   void disconnected() { own_.heard = connected_ = false; }
   // Says hello. Called on a timer until the hello of the other end has come.
   template <class Sink>
   void knock(Sink& sink) {
     if (connected_ && problem_.empty()) write(own_, own_, sink);
   }
-  // Tells the other end why, and listens no more on this connection. The first reason counts.
+  // Tells the other end the reason, and listens no more on this connection. The first reason
+  // counts.
   template <class Sink>
   void refuse(const std::string& reason, Sink& sink) {
     refuse(reason, protocol_version, sink);
@@ -114,7 +116,7 @@ class handshake {
   }
 
  private:
-  // version: of the end that is told why
+  // version: of the end that is told the reason
   template <class Sink>
   void refuse(const std::string& reason, std::uint32_t version, Sink& sink) {
     if (!problem_.empty()) return;

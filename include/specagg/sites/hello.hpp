@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two sites must agree on before they work together. Each says it first, and it limits the
-// size of all later messages.
+// The terms that two sites must agree on before they work together. Each site sends them first, and
+// they limit the size of all later messages.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,15 +17,15 @@
 SPECAGG_BEGIN
 namespace sites {
 
-// 4: messages end with a checksum (message.hpp). Another version is refused. 3 is left out: one bit
-// of it changed would be 2, which has none.
+// 4: messages end with a checksum (message.hpp). Another version is refused. Version 3 is left out:
+// with one bit changed it would be 2, a version without checksums.
 inline constexpr std::uint32_t protocol_version = 4;
 // Whether messages of this version end with a checksum.
 constexpr bool has_checksums(std::uint32_t version) { return version != 1 && version != 2; }
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
 // dragon...: the drafts of the two sites are independent, or drawn with the Gumbel-max coupling.
-// The others are the protocols of split.hpp.
+// The other values are the protocols of split.hpp.
 enum class protocol : std::uint8_t { dragon, dragon_shared, dsd, dsd_block, dssd, split_shared };
 constexpr std::string_view name(protocol p) {
   constexpr std::string_view names[] = {"dragon",    "dragon-shared", "dsd",
@@ -44,12 +44,12 @@ struct short_text {
   std::string_view view() const { return {characters.data(), size}; }
 };
 
-// The first message in each direction. hello_for() makes one that works as it is. Of its fields
+// The first message in each direction. hello_for() makes a hello that works as it is. The fields
 //   version .. from    are each end's own: one end is l, the other r
 //   all from `kind` on must be the same at both ends, except that an empty model name and a
 //                      tokenization_hash of 0 stand for any. If they differ, the connection ends,
 //                      and problem() of both ends names the first difference
-// docs/two-sites-driver.md says which of them matter to whom.
+// docs/two-sites-driver.md says which fields matter to whom.
 struct hello {
   std::uint32_t version = protocol_version;
   // the sender has heard the other end's hello on this connection: no answer is needed
@@ -75,8 +75,8 @@ struct hello {
 };
 
 // The hello of one side for rows of V numbers of type T (float or double), full rows and defaults
-// for all else: what two sites in one program need. Change what is to be different before a site is
-// made of it.
+// for all else: what two sites in one program need. Change fields before a site is made from the
+// hello.
 template <class T = float>
 [[nodiscard]] constexpr hello hello_for(std::size_t vocab_size, side from,
                                         protocol kind = protocol::dragon) {
@@ -89,11 +89,11 @@ template <class T = float>
   return h;
 }
 
-// The most bytes of an encoded row.
+// The largest number of bytes of an encoded row.
 inline std::size_t row_bytes(const hello& h) {
   return h.real_bytes == 8 ? h.codec.max_bytes<double>() : h.codec.max_bytes<float>();
 }
-// Whether a site can be made of it: every number is in its range.
+// Whether a site can be made from this hello: every number is in its range.
 [[nodiscard]] inline bool valid(const hello& h) {
   return h.kind <= protocol::split_shared && h.from <= side::r && h.first <= side::r &&
          h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
@@ -115,25 +115,25 @@ constexpr std::uint64_t hash_of_seed(std::uint64_t seed, std::uint64_t request =
       philox({std::uint32_t(request), std::uint32_t(request >> 32), 1, 0x68617368u}, seed);
   return std::uint64_t(r[1]) << 32 | r[0];
 }
-// FNV-1a, string after string. The hash of a vocabulary is that of its pieces in the order of their
-// ids.
+// FNV-1a, string after string. The hash of a vocabulary is the hash of its pieces in the order of
+// their ids.
 constexpr std::uint64_t hash_of_text(std::string_view s,
                                      std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : s) before = (before ^ std::uint8_t(c)) * 0x100000001b3u;
   return (before ^ 0x100u) * 0x100000001b3u;  // end of a piece
 }
 
-// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe, line
-// by line.
+// FNV-1a of token ids. The hash of a tokenization is the hash of the tokens of tokenization_probe,
+// line by line.
 inline std::uint64_t hash_of_tokens(std::span<const token_id> tokens) {
   std::uint64_t hash = hash_of_text("");
   for (const token_id t : tokens) hash = hash_of_text(std::to_string(t), hash);
   return hash;
 }
-// What tokenizers cut differently: digits, runs of blanks, letters with marks, and characters that
-// are letters, digits or marks only for tables of Unicode from 6.1, 8, 9, 11, 13, 14, 15, 15.1, 16
-// and 17 on (two or three of each), next to blanks, letters, digits, punctuation and ends of lines.
-// Two ends with other tables make other tokens of it.
+// A text that tokenizers cut differently: digits, runs of blanks, letters with marks, and
+// characters that are letters, digits or marks only for tables of Unicode from 6.1, 8, 9, 11, 13,
+// 14, 15, 15.1, 16 and 17 on (two or three of each), next to blanks, letters, digits, punctuation
+// and ends of lines. Two ends with different tables make different tokens of this text.
 inline constexpr std::string_view tokenization_probe =
     "It's 1 22 333 4444 55555 I'LL don't x=3.14; \t\ta  b   c    d\n\n\n e\r\n\r\n  f \n "
     "g\xc2\xa0h\xe3\x80\x80i "
@@ -151,8 +151,8 @@ inline constexpr std::string_view tokenization_probe =
     "\xf0\x90\xb5\x8a\xf0\x90\xb5\x80 a\xea\x9f\x8b 1\xf0\x90\xb5\x81.\xe0\xa2\x97\n"
     "\xea\x9f\x8e\xea\x9f\x92 a\xf0\xb2\x8e\xb0 1\xea\x9f\x8f.\xe1\xab\x8f\n";
 
-// The first difference of two ends: "vocabulary: 32000 on the device, 50272 on the server", as each
-// of them says it (the device is side l). Empty if there is none.
+// The first difference of two ends: "vocabulary: 32000 on the device, 50272 on the server", as both
+// ends word it (the device is side l). Empty if there is no difference.
 [[nodiscard]] inline std::string first_difference(const hello& here, const hello& there) {
   std::string found;
   const bool own_l = here.from == side::l;

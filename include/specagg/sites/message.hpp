@@ -3,7 +3,8 @@
 // handshake agreed on before anything is stored. If bytes can be decoded, encoding the result gives
 // the same bytes. Numbers are varints of least length (7 bits per byte, the lowest first), rows are
 // encoded as in codec.hpp, floating-point numbers as their bits. The last 4 bytes are the CRC-32C
-// of those before them, the lowest first: what was changed on the way is no other message.
+// of the bytes before them, the lowest first: a message that was changed on the way does not pass
+// for another message.
 //
 // A connection carries messages between one life of each site. It may lose, repeat and reorder
 // messages. No message is delivered after its connection has ended.
@@ -19,16 +20,16 @@
 #include <utility>
 #include <variant>
 
+#include <specagg/plan/side.hpp>
 #include <specagg/sites/codec.hpp>
 #include <specagg/sites/hello.hpp>
-#include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
 namespace sites {
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// DRAGON: a draft of the sender. epoch: the step after the last one at which a draft of this side
+// DRAGON: a draft of the sender. epoch: the step after the last step at which a draft of this side
 // was rejected (or after all steps that it remembers). The draft assumes that the drafts of the
 // steps from `epoch` on were accepted. h: see aggregate.hpp; a double, because only the difference
 // of two of them counts.
@@ -40,8 +41,8 @@ struct drafted {
   std::span<const std::uint8_t> row = {};
 };
 // Settled tokens. With DRAGON also the outcomes: the epochs of both sides, and the side of the next
-// aggregation, after the last of these tokens. accept^s at a step is epoch^s <= step. It is also
-// sent to a site that lacks these tokens.
+// aggregation, after the last of these tokens. accept^s at a step is epoch^s <= step. This message
+// is also sent to a site that lacks these tokens.
 struct settled_text {
   std::uint32_t first = 0;
   std::size_t count = 0;
@@ -49,8 +50,8 @@ struct settled_text {
   std::array<std::uint32_t, 2> epoch = {};
   side next = side::l;
 };
-// What the sender has: `size` settled tokens, and all of the receiver's drafts of this epoch below
-// step `have`. The end that has more sends it.
+// The state of the sender: it has `size` settled tokens, and all of the receiver's drafts of this
+// epoch below step `have`. The end that has more sends what is missing.
 struct progress {
   std::uint32_t size = 0, epoch = 0, have = 0;
 };
@@ -68,7 +69,7 @@ struct split_request {
   std::array<double, most_tokens_in_message> probabilities = {};  // dssd
   std::span<const std::uint8_t> rows = {};                        // dsd
 };
-// row: DSSD, after a rejection. why: else, why no token follows the accepted ones.
+// row: DSSD, after a rejection. why: otherwise, why no token follows the accepted tokens.
 struct split_answer {
   std::uint32_t start = 0;
   std::uint32_t accepted = 0;
@@ -76,12 +77,14 @@ struct split_answer {
   status why = status::ok;
   std::span<const std::uint8_t> row = {};
 };
-// The receiver sends it back at once, unchanged but for `back`. It measures a round trip.
+// The receiver sends the echo back at once, unchanged but for `back`. An echo measures a round
+// trip.
 struct echo {
   std::uint64_t stamp = 0;
   bool back = false;
 };
-// What decode() makes of bytes: one of the above. The number of its kind is its index here + 1.
+// The result of decode(): a message of one of these kinds. The number of a kind is its index here +
+// 1.
 using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request,
                              split_answer, echo>;
 
@@ -92,8 +95,8 @@ inline settled_text part_of(std::span<const token_id> text, std::size_t first, s
   std::copy_n(text.begin() + std::ptrdiff_t(first), m.count, m.tokens.begin());
   return m;
 }
-// The first token where such a part differs from the text: "token 7: 3 here, 5 there". Empty if
-// there is none.
+// The first token at which such a part differs from the text: "token 7: 3 here, 5 there". Empty if
+// no token differs.
 inline std::string conflict(std::span<const token_id> text, const settled_text& m) {
   for (std::size_t i = m.first; i < std::min(text.size(), m.first + m.count); ++i)
     if (text[i] != m.tokens[i - m.first])
@@ -337,9 +340,9 @@ void fields(C& c, echo& m) {
 // At the end of each message.
 inline constexpr std::size_t checksum_bytes = 4;
 
-// Encodes a message. terms: what was agreed, or what this end will agree to; of a version without
-// checksums: for an end that speaks it. Returns the bytes written; 0 if `out` is too short
-// (most_message_bytes is enough).
+// Encodes a message. terms: the agreed terms, or the terms that this end will agree to. If their
+// version has no checksums, the message has none (for an end that speaks this version). Returns the
+// bytes written; 0 if `out` is too short (most_message_bytes is enough).
 template <class M>
 [[nodiscard]] std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
   detail::wire_writer to(out, terms);
@@ -351,8 +354,8 @@ template <class M>
   return to.fits() ? to.size() : 0;
 }
 // Decodes a message. Rows in `out` are views of `in`. damaged: the checksum is wrong. Until a hello
-// was heard (terms.heard) the other end may be one without checksums: of it the version in its
-// hello is read, and its refusal.
+// was heard (terms.heard), the other end may speak a version without checksums: the version in its
+// hello, and its refusal, are read.
 inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message& out) {
   const std::size_t end = in.size() - std::min(in.size(), checksum_bytes);
   const bool intact =
@@ -372,7 +375,7 @@ inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message
                        : std::get_if<refusal>(&out) && from.why == wire::ok;
   return intact || (older && !terms.heard) ? from.why : wire::damaged;
 }
-// Why decode() has refused a message, for a person. m: what it has made of it.
+// Why decode() has refused a message, for a person. m: the message as far as it was decoded.
 inline std::string complaint(wire why, const message& m) {
   const auto* h = std::get_if<hello>(&m);
   std::string text(name(why));

@@ -53,7 +53,7 @@ struct scheduler {
 };
 
 // The decode times of a side as a function of context length: a line fitted to up to 64
-// measurements, spread over all that were made. When there are 64, every second one is removed, and
+// measurements, spread over all measurements made. At 64 measurements every second is removed, and
 // from then on half as many are kept. Between the fits the slope changes with every new measurement
 // (k_c stays fixed). A line that was fitted before (DRAGON, section 5.2, the offline stage) is
 // never fitted again: only its slope changes.
@@ -102,7 +102,7 @@ class decode_profile {
   bool fits_ = true;
 };
 
-// What one end knows about both sites while they run. Times in seconds. Not thread-safe.
+// The measurements of one end about both sites while they run. Times in seconds. Not thread-safe.
 class live_profile {
  public:
   static constexpr double z = 0.05;  // weight of a new observation
@@ -114,7 +114,7 @@ class live_profile {
     known_.decode_r = decode_[1].line();
   }
 
-  // Adds what is known of a step.
+  // Adds the measurements of a step.
   void observe(const dragon_outcome& o) {
     for (std::size_t s = 0; s < 2; ++s) {
       decode_[s].observe(o.step, double(o.seconds[s]));

@@ -54,7 +54,7 @@ class virtual_clock {
 
 // One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds,
 // and a uniform part of `jitter`, after its last byte was sent. Messages arrive in order. A
-// reordered message is late by another `delay` (and jitter), and others overtake it.
+// reordered message is late by another `delay` (and jitter), and other messages overtake it.
 struct simulated_link {
   double delay = 0, jitter = 0, swing = 0, period = 1, phase = 0;
   double bytes_per_second = 0;                   // 0: no limit
@@ -65,7 +65,7 @@ struct simulated_link {
   }
 };
 
-// What one side did.
+// The record of one side.
 struct observed_site {
   std::vector<token_id> text;                      // emitted in its present life
   std::vector<double> emitted_at;                  // the first time, in any life
@@ -111,7 +111,7 @@ class simulated_sites {
       if (!clock_.step(until)) return false;
     return true;
   }
-  // What a side did, in all its lives.
+  // The record of a side, over all its lives.
   const observed_site& seen(side s) const { return s == side::l ? l_.seen : r_.seen; }
   // The sites; null while they are stopped.
   const L* l() const { return l_.site.get(); }

@@ -43,13 +43,13 @@ struct uplink {
            rows.size();
   }
 };
-// What became of it. accepted: how many of its tokens, the first ones.
+// The server's answer to a draft. accepted: how many of its first tokens are accepted.
 struct [[nodiscard]] downlink {
   std::size_t accepted = 0;
   // residual or bonus token after them; none if the text ended or a row is sent
   token_id token = no_token;
   std::span<const std::uint8_t> row = {};  // DSSD, after a rejection: p_accepted, encoded
-  status why = status::ok;                 // else: why no token follows the accepted ones
+  status why = status::ok;                 // else: why no token follows the accepted
   std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
 };
 // tokens drawn with the Gumbel-max coupling; a type of its own: only verify_shared may verify them
@@ -93,8 +93,8 @@ void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_
 }
 
 // Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise
-// the draft_ functions return invalid_parameter. If one of them does not return ok, the draft is
-// unchanged and can be sent. A row that no token can be drawn from (invalid_row, not_normalised)
+// the draft_ functions return invalid_parameter. If a draft_ function does not return ok, the draft
+// is unchanged and can be sent. A row that no token can be drawn from (invalid_row, not_normalised)
 // only ends the draft.
 template <class T>
 bool can_draft(const split_workspace<T>& work) {
@@ -121,7 +121,7 @@ moment draft_moment(const split_workspace<T>& work) {
 }  // namespace detail
 
 // For DSD and quantised drafts: drafts one more token, from the row as the server will decode it.
-// work.up is what to send.
+// Send work.up.
 template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
@@ -153,11 +153,12 @@ status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser)
   return s;
 }
 
-// The result of a round on the device, for every protocol: the token after the down.accepted ones,
-// or none if the text ended. If a row was sent, the device draws this token from the residual
-// norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list (rows/rows.hpp), for this
-// row only). It must be sent as the next uplink's correction. why: what the server reported; or
-// invalid_row, invalid_parameter ... if the answer does not fit this draft.
+// The result of a round on the device, for every protocol: the token after the down.accepted
+// accepted tokens, or no token if the text ended. If a row was sent, the device draws this token
+// from the residual norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list
+// (rows/rows.hpp), for this row only). It must be sent as the next uplink's correction. why: the
+// status that the server reported; or invalid_row, invalid_parameter ... if the answer does not fit
+// this draft.
 struct [[nodiscard]] finished {
   token_id token = no_token;
   token_id correction = no_token;

@@ -67,7 +67,7 @@ class bit_reader {
     while (value <= most && take(1) == 1) ++value;
     return value;
   }
-  // True if all bytes were there, and the unused bits of the last one are 0.
+  // True if all bytes were there, and the unused bits of the last byte are 0.
   bool ok() const { return size_ <= from_.size() && pending_ == 0; }
   std::size_t bytes() const { return size_; }
 

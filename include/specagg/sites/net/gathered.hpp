@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of one model that come from several threads, such as the sessions of a server, made
-// together: while a call runs, others wait, and the next one is for all that wait, or for a share
+// together: while a call runs, other calls wait, and the next call serves all that wait, or a share
 // of them. So weights are read once for many, and a session that is alone waits for nothing.
 #pragma once
 #include <algorithm>
@@ -18,7 +18,7 @@
 SPECAGG_BEGIN
 namespace net {
 
-// What makes the calls. Any thread.
+// Makes the calls. Any thread may use it.
 template <BatchLogitSource S>
 class gathering {
  public:
@@ -39,7 +39,7 @@ class gathering {
     waiting_.push_back(&mine);
     mine.changed.wait(lock, [&] { return mine.done || is_next(mine); });
     if (mine.done) return mine.why;
-    // calls side by side share evenly what waits and runs: none idles while another is long
+    // calls side by side share the requests evenly, so that none idles during a long call
     const std::size_t all = waiting_.size() + called_,
                       some = std::min(waiting_.size(), (all + at_a_time_ - 1) / at_a_time_);
     const auto first = waiting_.begin(), last = first + std::ptrdiff_t(some);
@@ -78,7 +78,7 @@ class gathering {
     return mine.why;
   }
 
-  // How many wait for the next call.
+  // How many calls wait for the next call of the model.
   std::size_t waiting() {
     const std::lock_guard lock(mutex_);
     return waiting_.size();
@@ -91,7 +91,8 @@ class gathering {
     bool done = false;
     std::condition_variable changed = {};
   };
-  // Whether it is to make the next call, which is for those that have waited longest.
+  // Whether this request is to make the next call, which serves the requests that have waited
+  // longest.
   bool is_next(const request& r) const {
     return running_ < at_a_time_ && !waiting_.empty() && waiting_.front() == &r;
   }
@@ -100,18 +101,18 @@ class gathering {
   }
   std::mutex mutex_;
   std::vector<request*> waiting_;
-  // calls that run, and what they are for
+  // running_: calls that run. called_: requests that they serve
   std::size_t at_a_time_, running_ = 0, called_ = 0;
 };
 
-// A source whose calls are made by a gathering that others share. One thread at a time.
+// A source whose calls are made by a gathering that other sources share. One thread at a time.
 template <BatchLogitSource S>
 class gathered_source {
  public:
   using value_type = typename S::value_type;
   gathered_source(S source, std::shared_ptr<gathering<S>> with)
       : source_(std::move(source)), with_(std::move(with)) {}
-  // The source itself, for what is not a call.
+  // The source itself, for everything but calls.
   S& source() { return source_; }
   const S& source() const { return source_; }
 
@@ -127,7 +128,7 @@ class gathered_source {
     return with_->extend({&source_, tokens, logits});
   }
   status rollback(std::size_t position) { return source_.rollback(position); }
-  // As of a llama (backend/cpu/llama.hpp); a call that waits is made first.
+  // As llama::stop_when (backend/cpu/llama.hpp); a call that waits is made first.
   void stop_when(const std::atomic<bool>* flag)
     requires requires(S& s) { s.stop_when(flag); }
   {

@@ -42,8 +42,8 @@ struct observer {
   virtual void connection(bool /*made*/) {}
 };
 
-// What the scheduler of a dragon_site knows: a profile that it shares with its runner. It also
-// informs an observer.
+// The measurements for the scheduler of a dragon_site: a profile that the scheduler shares with its
+// runner. Also informs an observer.
 struct watched_profile {
   std::shared_ptr<sites::live_profile> profile;
   observer* watch;
@@ -54,10 +54,10 @@ struct watched_profile {
   plan::dragon setting() const { return profile->setting(); }
 };
 
-// What a site has done since it was made. given_up: decodings that were stopped, failed or came too
-// late. decode_seconds: of all decodings.
+// Counts since a site was made. given_up: decodings that were stopped, failed or came too late.
+// decode_seconds: of all decodings.
 struct counters {
-  // messages, and their bytes; of those that came, without the damaged ones
+  // messages and their bytes; damaged messages do not count as received
   std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t decodes = 0, given_up = 0, connections = 0;
   double decode_seconds = 0;
@@ -67,9 +67,9 @@ struct counters {
 class running_site {
  public:
   virtual ~running_site() = default;
-  // A connection was made (the one before it, if any, is closed) or lost, or a message came.
-  // Messages `from` an outlet that was replaced are ignored. One that is damaged ends the
-  // connection and is no problem().
+  // A connection was made (an earlier connection, if any, is closed) or lost, or a message came.
+  // Messages `from` an outlet that was replaced are ignored. A damaged message ends the connection
+  // and is no problem().
   virtual void connected(std::shared_ptr<outlet> to) = 0;
   virtual void disconnected(const outlet* from) = 0;
   virtual bool online() = 0;
@@ -85,8 +85,8 @@ class running_site {
   virtual void at_rest(const std::function<void()>& f) = 0;
 };
 
-// Sends a refusal and closes the connection. The other end reports it as its problem. version: of
-// that end.
+// Sends a refusal and closes the connection. The other end reports it as its problem. version: the
+// protocol version of the other end.
 inline void refuse(outlet& to, const std::string& why,
                    std::uint32_t version = sites::protocol_version) {
   std::array<std::uint8_t, 4 + sites::most_text_in_message + sites::checksum_bytes> buffer;
@@ -252,7 +252,7 @@ class runner final : public running_site {
     }
   };
 
-  // Sends an echo after the bytes that were sent since the last one. Its extra time, compared with
+  // Sends an echo after the bytes that were sent since the last echo. Its extra time, compared with
   // their number, shows the bandwidth.
   void ping(clock::time_point now, sink& s) {
     auto& p = pings_[++stamp_ % pings_.size()];

@@ -6,10 +6,10 @@
 // A session is named by 64 bits that its device draws at random. Anybody who knows them may
 // continue the session (if the transport's own checks allow it). Anybody who proposes other terms
 // under its name is refused, and the session is not disturbed. If a session gets a second
-// connection, the newer one stays. A session without a connection may be removed to make room for
-// another. Nothing is lost then, because the device has the text, and a site that begins with empty
-// memory learns it. If no session can be removed, or the first message is damaged, the new
-// connection is closed without a refusal, so the device may try again.
+// connection, the newer connection stays. A session without a connection may be removed to make
+// room for another. Nothing is lost then, because the device has the text, and a site that begins
+// with empty memory learns it. If no session can be removed, or the first message is damaged, the
+// new connection is closed without a refusal, so the device may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -31,9 +31,9 @@ namespace net {
 // All members may be called from any thread.
 class sessions {
  public:
-  // Returns what this end says to a device that proposes this hello. The device is refused if they
-  // differ. May throw specagg::error; its text is sent to the device. Both functions are called on
-  // the transport's threads, several at a time.
+  // Returns what this end says to a device that proposes this hello. The device is refused if the
+  // two hellos differ. May throw specagg::error; its text is sent to the device. Both functions are
+  // called on the transport's threads, several at a time.
   using agree_function = std::function<sites::hello(const sites::hello& proposed)>;
   // may throw too
   using make_function = std::function<std::shared_ptr<running_site>(const sites::hello& terms)>;
@@ -179,8 +179,8 @@ class sessions {
     all_[h->session] = {site, terms, who.weak_from_this()};
     return site;
   }
-  // The session that has been without a connection for the longest time. That must be at least a
-  // second, unless its text has ended.
+  // The session that has been without a connection for the longest time. This time must be at least
+  // a second, unless the session's text has ended.
   std::map<std::uint64_t, session>::iterator longest_alone() {
     auto oldest = all_.end();
     for (auto it = all_.begin(); it != all_.end(); ++it) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sites need from a network: an outlet for the messages they send, and a listener for the
+// The network as sites see it: an outlet for the messages they send, and a listener for the
 // messages they get.
 #pragma once
 #include <chrono>
@@ -14,7 +14,7 @@
 SPECAGG_BEGIN
 namespace net {
 
-// Of all times of net/.
+// The clock of all times in net/.
 using clock = std::chrono::steady_clock;
 
 // Sends messages to one other end. Any thread may call it. send() does not wait: a message that

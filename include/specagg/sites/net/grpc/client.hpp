@@ -86,7 +86,7 @@ class client {
     arguments_.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
     arguments_.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     arguments_.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    // a new TCP connection each time: bytes that were lost or damaged may have spoilt the last one
+    // a new TCP connection each time: bytes that were lost or damaged may have spoilt the last
     arguments_.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   }
   ~client() {

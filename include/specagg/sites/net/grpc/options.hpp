@@ -28,8 +28,8 @@ struct security {
   std::string certificate = {}, key = {}, authority = {}, token = {};
 };
 
-// What is wrong with PEM text where a private key, or else a certificate, is due, as far as its
-// markers tell. Empty: nothing is seen to be wrong.
+// The fault of a PEM text that should be a private key (else a certificate), as far as its markers
+// show. Empty: no fault is seen.
 inline std::string pem_problem(std::string_view text, bool key) {
   const auto has = [&](std::string_view what) { return text.find(what) != std::string_view::npos; };
   const bool has_key = has("PRIVATE KEY-----");
@@ -46,7 +46,7 @@ inline std::string pem_problem(std::string_view text, bool key) {
   return {};
 }
 
-// What one end of a connection, or a server, puts up with.
+// The limits that one end of a connection, or a server, sets to its peers.
 struct limits {
   std::size_t most_message_bytes = 1 << 20;  // a longer message ends the connection
   std::size_t most_queued_bytes = 4 << 20;   // queued for one peer
@@ -79,9 +79,9 @@ inline const std::string& checked(const std::string& token) {
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
 }
-// gRPC tells whether it can use credentials only by a server that does not start. This one listens
-// for a moment, at an address of this machine. Where no server starts at all, nothing is known, and
-// the answer is yes.
+// gRPC shows that it cannot use credentials only by a server that does not start. So a server
+// listens here for a moment, at an address of this machine. If no server starts even without
+// credentials, nothing is known, and the answer is yes.
 inline bool usable(const std::string& certificate, const std::string& key,
                    const std::string& authority) {
   grpc::SslServerCredentialsOptions o(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -100,8 +100,8 @@ inline bool usable(const std::string& certificate, const std::string& key,
   };
   return starts(grpc::SslServerCredentials(o)) || !starts(grpc::InsecureServerCredentials());
 }
-// Throws specagg::error for credentials that gRPC cannot use. Of them it says no more than "empty
-// address list".
+// Throws specagg::error for credentials that gRPC cannot use. gRPC itself says no more than "empty
+// address list" about such credentials.
 inline void check_credentials(const security& s) {
   if (s.insecure) return;
   const auto check = [](const char* what, const std::string& text, bool key) {
@@ -121,8 +121,7 @@ inline void check_credentials(const security& s) {
 
 }  // namespace detail
 
-// What is probably wrong where gRPC reports that a client cannot connect; empty if nothing is
-// known.
+// The probable cause if gRPC reports that a client cannot connect; empty if no cause is known.
 [[nodiscard]] inline std::string probable_cause(std::string_view report, const security& s) {
   const auto says = [&](std::string_view what) {
     return report.find(what) != std::string_view::npos;

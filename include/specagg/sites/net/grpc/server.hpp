@@ -65,10 +65,10 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
 
 }  // namespace detail
 
-// Accepts connections until it is destroyed. The destructor ends them all and waits for the last
-// calls of their listeners. accept(outlet) returns the listener, or null. It is called on gRPC's
-// threads, several at a time. There are few of these threads, so an accept() that takes long makes
-// other connections wait.
+// Accepts connections until it is destroyed. The destructor ends all connections and waits for the
+// last calls of their listeners. accept(outlet) returns the listener, or null. It is called on
+// gRPC's threads, several at a time. There are few of these threads, so an accept() that takes long
+// makes other connections wait.
 class server {
  public:
   // address: "host:port", "[IPv6]:port", port 0 for any free port; or "unix:path". Throws
@@ -94,7 +94,7 @@ class server {
   ~server() {
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   }
-  // That it listens to: the system's choice where the address says port 0.
+  // The port that the server listens to. If the address says port 0, the system chooses the port.
   int port() const { return port_; }
   void tick() { service_.tick(); }  // every 20 ms or so
   std::size_t connections() { return service_.connections(); }

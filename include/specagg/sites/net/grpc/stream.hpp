@@ -127,7 +127,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     return who != nullptr;
   }
   virtual void all_sent() = 0;  // all was sent, and no more will be; under the lock
-  virtual void finish() = 0;    // no operation begins after it; under the lock
+  virtual void finish() = 0;    // no operation begins afterwards; under the lock
   virtual void cancel() = 0;    // running operations fail; under the lock, not after OnDone
   void begin_to_close(const std::string& why) {
     if (!open_ || closing_) return;
