@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is multiplied with the weights: one row of numbers a token. Float weights are multiplied
-// with the numbers themselves, quantised weights with the numbers rounded to 8 bits (16 where 8
-// would lose much).
+// The activations, which are multiplied with the weights: one row of numbers a token. Float weights
+// are multiplied with the numbers themselves, quantised weights with the numbers rounded to 8 bits
+// (16 bits if 8 would lose much).
 #pragma once
 #include <specagg/kernel/simd.hpp>  // before Eigen: otherwise g++ 12 warns about its intrinsics
 
@@ -57,8 +57,8 @@ class activation_buffer {
   float* data_;
 };
 
-// to[i] = from[i], which may be the same memory, but one NaN for all: which of its operands' NaNs a
-// sum gives, and with which sign it makes a new one, depends on the machine and the compiler.
+// to[i] = from[i], which may be the same memory. Every NaN becomes the same NaN: which operand's
+// NaN a sum returns, and the sign of a new NaN, depend on the machine and the compiler.
 inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   std::size_t i = 0;
@@ -78,9 +78,9 @@ struct rounded_part {
   const float *sum_8 = nullptr, *sum_128 = nullptr, *scaled_sum = nullptr;
 };
 // x rounded: the first part has every block. A few blocks have one very large number among small
-// ones, which would be rounded away; what the first part lost of them is in the second part. There
-// the tokens of a block that have any stand next to each other: the i-th of block b is at b n + i,
-// and is token second_tokens[b n + i], ascending.
+// ones, which would be rounded away; the second part has the rounding errors of the first part for
+// such blocks. There the tokens with a second part of a block stand next to each other: the i-th of
+// block b is at b n + i, and is token second_tokens[b n + i], ascending.
 struct rounded_activations {
   std::size_t tokens = 0;  // n
   rounded_part first, second;
@@ -95,7 +95,7 @@ struct rounded_activations {
 namespace detail {
 
 // Rounds 32 numbers to nearest, ties to even: |x - scale k| <= (1/2 + 2^-15) scale, scale = largest
-// / 127. `largest` is the largest |x|, above 2^-100. Returns what was rounded away in a and b.
+// / 127. `largest` is the largest |x|, above 2^-100. Writes the rounding errors to a and b.
 SPECAGG_LANE void round_lanes(lanes& a, lanes& b, float largest, std::int8_t* numbers, float& scale,
                               float& sum) {
   scale = largest / 127;
@@ -178,8 +178,8 @@ class rounding_buffer {
       second_counts_[b] = static_cast<std::uint32_t>(j - b * n);
     }
   }
-  // What round() made of n rows of `blocks` blocks, once all of them are rounded. Valid until the
-  // next round().
+  // The rounded activations of n rows of `blocks` blocks, once round() has rounded all of them.
+  // Valid until the next round().
   rounded_activations rows(std::size_t n, std::size_t blocks) {
     std::size_t count = 0;
     for (std::uint32_t b = 0; b < blocks; ++b)

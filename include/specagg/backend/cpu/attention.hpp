@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops between the products: the norm, and those of attention: rotary embedding, scores, their
-// exponentials, the weighted sum of values. The order of every sum is fixed by positions and
+// The loops between the products: the norm, and the loops of attention (rotary embedding, scores,
+// their exponentials, the weighted sum of values). The order of every sum is fixed by positions and
 // dimensions, so the bits do not depend on which tokens are computed together.
 #pragma once
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
@@ -88,8 +88,9 @@ SPECAGG_LANE some_numbers twice(some_numbers x, std::index_sequence<I...>) {
   }
 }
 
-// One core reads memory much faster if it is asked for before: while keys are read the values that
-// follow them (kv_cache.hpp), while values are read the keys that come next.
+// One core reads memory much faster if the memory is asked for in advance. While keys are read, the
+// values that follow them (kv_cache.hpp) are asked for; while values are read, the keys that come
+// next.
 SPECAGG_LANE void ask_for(const f16* at) { __builtin_prefetch(at, 0, 2); }
 
 // Scores of 16 or 32 positions for several queries: sums over the dimensions of keys times queries,
@@ -243,12 +244,13 @@ void weigh_all(const float* const* weight, std::size_t from, const f16* values, 
   return reduce_add(sum);
 }
 
-// What the queries of a step have found in each range of the positions that they see. For the
-// scores s of a range: top (of exponentiate), total = sum e^(s - top), values = sum e^(s - top)
+// The results of the queries of a step for each range of the positions that they see. For the
+// scores s of a range: top (as in exponentiate), total = sum e^(s - top), values = sum e^(s - top)
 // value.
 class partial_sums {
  public:
-  // queries: the most in a step, of all heads; ranges: the most that one sees. dims: of a head.
+  // queries: the most queries in a step, of all heads. ranges: the most ranges that a query sees.
+  // dims: of a head.
   partial_sums(std::size_t queries, std::size_t ranges, std::size_t dims)
       : ranges_(ranges),
         dims_(dims),
@@ -266,7 +268,7 @@ class partial_sums {
     return tops_.data()[query * padded(ranges_) + range];
   }
 
-  // The mean of the values in the first `ranges` ranges: dims numbers. Once, because it overwrites
+  // The mean of the values in the first `ranges` ranges: dims numbers. Call it once: it overwrites
   // the tops.
   void mean(std::size_t query, std::size_t ranges, float* to) {
     float* const weight = &top(query, 0);
@@ -307,7 +309,7 @@ struct range_attention {
   std::size_t first_query;   // the number of the first token's first query of this head
   std::size_t queries_each;  // of a token, all heads
   partial_sums& sums;
-  // What is probably read after this: a range, and a head of a cache.
+  // The memory that is probably read next: a range, and a head of a cache.
   struct later {
     const kv_cache* cache;
     std::size_t head, range;
@@ -337,7 +339,8 @@ struct range_attention {
     float *scores[at_once], *found[at_once], memory[at_once][size];
   };
 
-  // Of head g of the group and token t: the number in `sums`, and where it is in rows of tokens.
+  // For head g of the group and token t: the query's number in `sums`, and its place in rows of
+  // tokens.
   std::size_t number(std::size_t t, std::size_t g) const {
     return first_query + t * queries_each + g;
   }
@@ -355,7 +358,7 @@ struct range_attention {
   }
   std::size_t seen(std::size_t t) const { return in_order(t) + path(t).size(); }
 
-  // Runs body<n>(j) for n queries from j on, where n is 3 but for the last ones.
+  // Runs body<n>(j) for n queries from j on, where n is 3 but for the last queries.
   template <class Body>
   static void in_tiles(const some_queries& some, Body&& body) {
     std::size_t j = 0;
@@ -377,8 +380,8 @@ struct range_attention {
       if (++g == group) ++t, g = 0;
     }
     const auto begin = range * size, end = begin + size,
-               text_end = std::min(end, in_order(some.token[many - 1]));  // of the last: the most
-    // For a query that sees less than others, the scores after that are not read.
+               text_end = std::min(end, in_order(some.token[many - 1]));  // the last sees most
+    // The scores beyond the positions that a query sees are not read.
     for (auto p = begin; p < text_end; p += page) {
       const auto* const keys = cache.keys(p / page, layer, head);
       in_tiles(some, [&]<int N>(std::size_t j) {

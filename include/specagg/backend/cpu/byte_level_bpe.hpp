@@ -6,11 +6,11 @@
 // The pieces are spelled in an alphabet of 256 characters, one for each byte (Radford et al. 2019,
 // GPT-2). Every byte string whose bytes all have a piece is preserved: decode(encode(s)) == s,
 // whether s is UTF-8 or not. PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not
-// defined) such a file is refused. They are those of its own version of Unicode (PCRE2 10.42:
-// 14.0). A newer character is no letter and no digit to it, so a text that has one may become other
-// tokens than with another PCRE2, or in Hugging Face's tokenizers. Nothing is normalised, as in
-// libllama: Hugging Face's tokenizers of Qwen bring a text to NFC first, so one that is not in NFC
-// ("e" and U+0301) becomes other tokens there.
+// defined) such a file is refused. These classes are of PCRE2's own version of Unicode (PCRE2
+// 10.42: 14.0). A newer character is no letter and no digit to it, so a text with a newer character
+// may become other tokens than with another PCRE2, or in Hugging Face's tokenizers. Nothing is
+// normalised, as in libllama: Hugging Face's tokenizers of Qwen bring a text to NFC first, so a
+// text that is not in NFC ("e" and U+0301) becomes other tokens there.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -41,9 +41,9 @@ SPECAGG_BEGIN
 namespace cpu {
 namespace detail {
 
-// How the models of one family cut a text into words: what the patterns match, one pattern after
-// the other, are words; so is what lies between two matches. whole_words: a word that is a piece is
-// that token, with any merges.
+// How the models of one family cut a text into words. The patterns are applied one after the other:
+// each match is a word, and so is the text between two matches. whole_words: a word that is a piece
+// is that token, with any merges.
 struct word_patterns {
   std::string_view name;  // tokenizer.ggml.pre
   std::array<const char*, 2> patterns;
@@ -90,9 +90,9 @@ class pattern {
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &why, &at, nullptr));
     if (!code_)
       throw error("tokenizer", "", "PCRE2 cannot compile a pattern (it was built without Unicode)");
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where it fails, matching is slower
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // if it fails, matching is slower
   }
-  // Appends the words of `part` to `words`: matches, and what lies between them.
+  // Appends the words of `part` to `words`: matches, and the text between them.
   void cut(std::string_view part, std::vector<std::string_view>& words) const {
     const std::unique_ptr<pcre2_match_data, release> match(
         pcre2_match_data_create_from_pattern(code_.get(), nullptr));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dot products of whole numbers: weights times activations from -127 to 127. Integer sums are exact
-// and have no order, so every machine gives the same ones. There is one file for each machine, and
+// and have no order, so every machine gives the same sums. There is one file for each machine, and
 // each has
 //   store_bytes(x, bytes)    stores 16 whole numbers x, -127 to 127, as bytes
 //   dots, byte_dots          sums of `rows` weight rows times one token, 0 at first: of weights
 //                            from 0 to 15, and of weights k from -128 to 127, stored as k + 128
-//   dots::tokens             for so many tokens the sums fit into the registers
+//   dots::tokens             number of tokens whose sums fit into the registers
 //   ::bytes                  4 columns of those rows, one byte each: byte 4 r + i is column i of
 //                            row r
 //   load(p)                  4 rows bytes of memory

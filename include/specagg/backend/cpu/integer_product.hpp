@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multiplies repacked quantised weights by the rounded activations of n tokens.
 //
-// A block of 32 columns is one exact sum of whole numbers, which has no order. What is left is one
-// fused step a block (Q4_1: two), from left to right, then the same for the blocks of the second
-// part:
+// A block of 32 columns is one exact sum of whole numbers, which has no order. The only rounded
+// operation is one fused step a block (Q4_1: two), from left to right, then the same for the blocks
+// of the second part:
 //   acc = fma(d s, S, acc)   d is the weights' scale, s the activations', S = sum k x (Q4_0: sum
 //                            (k - 8) x), below 2^20
 //   acc = fma(m, s T, acc)   Q4_1: T = sum x
@@ -52,8 +52,8 @@ struct integer_tile {
     sums.add(next, x + 4);
     rest.add(first, next, x + quantised_block);
   }
-  // The end of a block. excess: by how much each token's sums are too large, if they are; whole
-  // numbers, and sums are below 2^24, so that this is exact.
+  // The end of a block. excess: the amount by which each token's sums are too large, if they are.
+  // It is a whole number, and sums are below 2^24, so its subtraction is exact.
   template <bool TooLarge>
   SPECAGG_LANE void scale(sums_of_rows d, const float* scales, const float* excess) {
     auto sum = sums.total();

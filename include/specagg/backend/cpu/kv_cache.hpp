@@ -20,7 +20,7 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// f16 numbers, which several caches may hold. Their memory is given back with the last of them.
+// f16 numbers, which several caches may hold. Their memory is given back with the last cache.
 class kv_page {
  public:
   // Bytes of a page of `count` numbers.
@@ -62,23 +62,23 @@ class kv_page {
   std::byte* memory_;  // a header, and from `alignment` on the numbers
 };
 
-// Keys and values are f16 numbers, in pages of 64 positions with those of all layers and heads,
+// Keys and values are f16 numbers, in pages of 64 positions, each with all layers and heads:
 // [layer][kv head][keys, then values]. Keys are stored in blocks of 16 positions,
 // [block][dimension][16]. One load is one dimension of 16 positions, so 16 scores are summed at
 // once and no sum over lanes is needed. Values are [position][dimension, padded to a multiple of
 // 16].
 //
-// Caches share pages. What is stored goes to pages that no other cache holds.
+// Caches share pages. New keys and values go to pages that no other cache holds.
 class kv_cache {
  public:
   static constexpr std::size_t page_positions = 64;  // in a page
 
-  // Where the pages of caches of such sizes come from.
+  // The memory from which caches of these sizes take their pages.
   static std::shared_ptr<block_memory> memory_for(std::size_t layers, std::size_t heads,
                                                   std::size_t dims) {
     return std::make_shared<block_memory>(kv_page::bytes(layers * heads * part(dims)));
   }
-  // memory: of memory_for() with the same sizes.
+  // memory: from memory_for() with the same sizes.
   kv_cache(std::size_t layers, std::size_t heads, std::size_t dims, std::size_t capacity,
            std::shared_ptr<block_memory> memory)
       : layers_(layers), heads_(heads), dims_(dims), memory_(std::move(memory)) {
@@ -86,7 +86,7 @@ class kv_cache {
   }
 
   std::size_t pages() const { return pages_.size(); }
-  // Those of one page, layer and head, in the order above.
+  // The keys and the values of one page, layer and head, in the order above.
   const f16* keys(std::size_t page, std::size_t layer, std::size_t head) const {
     return pages_[page].data() + (layer * heads_ + head) * part(dims_);
   }
@@ -94,16 +94,15 @@ class kv_cache {
     return keys(page, layer, head) + page_positions * dims_;
   }
 
-  // Must be called before positions [begin, end) are stored: makes the pages that are missing, and
-  // copies those that other caches hold. If it throws std::bad_alloc nothing that was stored has
-  // changed.
+  // Must be called before positions [begin, end) are stored: makes missing pages, and copies pages
+  // that other caches hold. If it throws std::bad_alloc, no stored number has changed.
   void open(std::size_t begin, std::size_t end) {
     for (auto i = begin / page_positions; i < pages_for(end); ++i)
       if (i == pages_.size()) pages_.emplace_back(memory_, layers_ * heads_ * part(dims_), nullptr);
       else if (pages_[i].shared())
         pages_[i] = kv_page(memory_, layers_ * heads_ * part(dims_), pages_[i].data());
   }
-  // Of one position: `key` and `value` are arrays of `dims` numbers, and are rounded to f16. A
+  // Stores one position. `key` and `value` are arrays of `dims` numbers, and are rounded to f16. A
   // number that is too large for that (65520 or more) becomes NaN, and so does every row that
   // attends to it.
   void store(std::size_t layer, std::size_t head, std::size_t position, const float* key,

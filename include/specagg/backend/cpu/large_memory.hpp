@@ -35,8 +35,9 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21;  // bytes
   return memory;
 }
 
-// Blocks of one size. Up to 8 stand in one piece of large_memory, where one block would leave much
-// of its huge pages empty. A piece is freed with its last block. Any thread may call.
+// Blocks of one size. Up to 8 blocks stand in one piece of large_memory, because a single block
+// would leave much of its huge pages empty. A piece is freed with its last block. Any thread may
+// call.
 class block_memory {
  public:
   // bytes: a multiple of 64.

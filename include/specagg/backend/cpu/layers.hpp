@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of the Llama architecture on the CPU, for one sequence or several in a call: RMSNorm,
 // rotary embedding on adjacent pairs, grouped-query attention, SwiGLU, a final norm, an output
-// matrix. What goes into the first layer is the caller's: embeddings of tokens (llama.hpp) or more
-// than these (draft_head.hpp).
+// matrix. The caller gives the input of the first layer: embeddings of tokens (llama.hpp), or
+// embeddings and hidden states (draft_head.hpp).
 //
 // Logits are a function of the weights and the inputs of their sequence alone. They have the same
 // bits whether the inputs came one by one, all at once, with those of other sequences or after
@@ -43,7 +43,7 @@ SPECAGG_BEGIN
 namespace cpu {
 
 // A part of a call: `count` positions that are appended to one sequence, and the rows after the
-// last logits.size() / V of them, V numbers each. If `logits` is empty there are none.
+// last logits.size() / V of them, V numbers each. If `logits` is empty, there are no rows.
 struct segment {
   sequence* to;
   std::size_t count;
@@ -87,7 +87,8 @@ class layer_stack {
   // Appends to the sequences of `all`, in which each stands at most once. The weights are read once
   // for chunk() inputs, of whichever sequences. read(j, i, x) writes the inputs i, i + 1, ... of
   // all[j] as the rows of x. all[j].why: context_full, invalid_parameter (of the rows), stopped:
-  // nothing was appended to this one. If it is not ok before, nothing is done.
+  // nothing was appended to this sequence. A sequence whose `why` is not ok before the call is left
+  // alone.
   // alone: on the calling thread, which may be one of the pool.
   template <class Read>
   void append(std::span<segment> all, Read&& read, bool alone = false) {
@@ -158,7 +159,8 @@ class layer_stack {
     std::size_t piece, number, part, parts, tasks;
   };
 
-  // Asks every sequence whether it is to stop, and marks those that are. True if none goes on.
+  // Asks every sequence whether it is to stop, and marks the sequences that are. True if no
+  // sequence goes on.
   bool stopped() {
     bool all = true;
     for (const piece& p : pieces_) {

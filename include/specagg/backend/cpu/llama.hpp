@@ -26,10 +26,11 @@ namespace cpu {
 
 // One text: the weights, a KV cache, scratch memory. The constructor allocates all memory but that
 // of the cache, which comes in pages of 64 positions: extend() of one text allocates nothing but
-// the pages that its text begins, or that it writes to and shares with a copy. reserve() takes them
-// before. rollback() gives back all after the next one. Up to 8 pages of sessions with the same
-// weights stand in one piece of memory (large_memory.hpp). Where there is no memory extend() throws
-// std::bad_alloc, and no text of the call has changed.
+// the pages that its text begins, or that it writes to and shares with a copy. reserve() takes
+// pages in advance. rollback() keeps the pages of the text and the next page, and gives back all
+// later pages. Up to 8 pages of sessions with the same weights stand in one piece of memory
+// (large_memory.hpp). If there is no memory, extend() throws std::bad_alloc, and no text of the
+// call has changed.
 class llama {
  public:
   using value_type = float;
@@ -76,8 +77,8 @@ class llama {
   const llama_weights& weights() const { return *w_; }
   const std::shared_ptr<const llama_weights>& shared_weights() const { return w_; }
 
-  // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on they are kept, dim
-  // floats a position; before it is called there are none.
+  // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on hidden states are
+  // kept, dim floats a position; without this call there are none.
   void keep_hidden() { text_.keep_hidden(); }
   std::size_t hidden_size() const { return w_->dim; }
   std::span<const float> hidden(std::size_t i) const { return text_.hidden(i); }
@@ -107,11 +108,11 @@ class llama {
   }
 
   // The member of a BatchLogitSource (logit_source.hpp): the weights are read once for
-  // tokens_at_a_time, of any sequences, and each has the bits that it gets alone. (Of many tokens
-  // each thread computes sequences of its own, and reads all weights.)
-  // invalid_parameter, too: a sequence whose weights are not those of the first. The call runs on
-  // the pool of one of them, and none may run at the same time. Memory is allocated if no call was
-  // as large before.
+  // tokens_at_a_time, of any sequences, and each sequence has the bits that it gets alone. (If the
+  // call has many tokens, each thread computes sequences of its own, and reads all weights.)
+  // invalid_parameter, too: a sequence with other weights than the first. The call runs on the pool
+  // of one of the sequences, and no other call on this pool may run at the same time. Memory is
+  // allocated if no call was as large before.
   using addition = specagg::addition<llama>;
   static status extend(std::span<addition> all) {
     llama* caller = nullptr;
@@ -161,7 +162,7 @@ class llama {
  private:
   static status extend_alone(addition one) { return extend(std::span(&one, 1)); }
 
-  // Where there are many tokens each thread computes sequences of its own: then threads exchange
+  // If there are many tokens, each thread computes sequences of its own, so threads exchange
   // nothing. But each reads all weights, and they share the memory's bandwidth, so the more threads
   // there are, the more tokens each must have.
   static void append(std::span<const addition> all, std::span<segment> segments,
@@ -190,7 +191,7 @@ class llama {
       }
     });
   }
-  // In the memory of one of the sequences.
+  // Appends in one call, in the scratch memory of the sequence with the largest capacity.
   static void append(std::span<const addition> all, std::span<segment> segments, bool alone) {
     llama* in = nullptr;
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -206,7 +207,7 @@ class llama {
     in->stack_.append(segments, read, alone);
   }
 
-  // What is to be appended is checked, and the nodes of a tree are added.
+  // Checks the tokens to be appended, and adds the nodes of a tree.
   status begin(const addition& a) {
     const bool tree = !a.parents.empty();
     if (tree ? a.parents.size() != a.tokens.size() : text_.nodes() > 0 && !a.tokens.empty())

@@ -29,8 +29,8 @@ namespace cpu {
 
 // A stack of Llama layers, its final norm and its output matrix, with the sizes that the metadata
 // of a file give them. Matrices of floats stay in the mapped file. Quantised matrices are repacked
-// for the CPU. That takes the memory that they take in the file, with rows up to the next multiple
-// of 16, in one piece (strip_memory); a mapped file's pages are given back.
+// for the CPU. Repacked matrices take as much memory as in the file, with rows up to the next
+// multiple of 16, in one piece (strip_memory); a mapped file's pages are given back.
 struct layer_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
@@ -39,8 +39,8 @@ struct layer_weights {
     matrix q, k, v, output, gate, up, down;
   };
   gguf_file file;  // keeps the mapped memory
-  // context: the positions that the model was trained for. The others are numbers of floats, heads
-  // or tokens.
+  // context: the positions that the model was trained for. The other sizes are numbers of floats,
+  // heads or tokens.
   std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   // radians per position of each rotated pair; the rest of a head is not rotated
   std::vector<double> frequencies;
@@ -258,7 +258,7 @@ inline sine_cosine sin_cos(double x) {
 
 }  // namespace detail
 
-// The weights are read once for so many tokens of a call.
+// The weights are read once for this many tokens of a call.
 inline constexpr std::size_t tokens_at_a_time = 48;
 
 // Bytes that a session of `capacity` positions takes, where all of them are in use and none is

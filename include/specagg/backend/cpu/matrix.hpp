@@ -9,7 +9,7 @@
 //                  Q8_0        512 bytes. Byte 64 g + 4 r + i is k + 128 of row r, column 4 g + i
 //   16 scales d, F16, one a row
 //   16 minima m, F16, one a row (Q4_1 only)
-// So one load brings 4 columns, or 8 of 4 bits, of 16 rows. What an element is tensor.hpp says.
+// So one load brings 4 columns, or 8 of 4 bits, of 16 rows. tensor.hpp defines the elements.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// A tensor, and its weights repacked if it is quantised and repack() was called. Copies share them.
+// A tensor, and its weights repacked if it is quantised and repack() was called. Copies share the
+// repacked weights.
 struct matrix : tensor {
   std::shared_ptr<const std::byte> strips;  // packed_bytes() bytes, 64-byte aligned
 };

@@ -16,7 +16,7 @@ namespace cpu {
 
 // y[t * y_stride + r - begin] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and
 // every token t. Quantised matrices must have been repacked; they read `rounded`, the same tokens,
-// and the others read `x`. y must not overlap the rest.
+// and other matrices read `x`. y must not overlap the rest.
 inline void multiply(const matrix& w, std::size_t begin, std::size_t end, const activations& x,
                      const rounded_activations& rounded, float* y, std::size_t y_stride) {
   switch (w.type) {

@@ -88,7 +88,7 @@ class sentencepiece {
 
   // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character
   // may consist of several byte tokens, so a program that prints a stream must hold an incomplete
-  // one back. The first token of a text starts with the space that encode() added.
+  // character back. The first token of a text starts with the space that encode() added.
   [[nodiscard]] std::string piece(token_id token) const {
     if (!words_.contains(token)) return {};
     switch (words_.kind_of(token)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the layers (layers.hpp) keep of one text: keys and values, a tree, hidden states.
+// The state of one text in the layers (layers.hpp): keys and values, a tree, hidden states.
 #pragma once
 #include <specagg/backend/cpu/activations.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -55,8 +55,8 @@ class sequence {
         hidden_ && i >= hidden_begin_ && i < (tree_.size() > 0 ? tree_begin_ : position_);
     return {kept ? hidden_->data() + i * padded(dim_) : nullptr, kept ? dim_ : 0};
   }
-  // That of a node of the tree, numbered from 1 as in parents; empty if there is none, or it was
-  // not kept.
+  // The same for a node of the tree, numbered from 1 as in parents; empty if there is no such node,
+  // or its state was not kept.
   std::span<const float> node_hidden(std::size_t node) const {
     const bool kept = hidden_ && node - 1 < tree_.size() && tree_begin_ + node > hidden_begin_;
     return {kept ? hidden_->data() + (tree_begin_ + node - 1) * padded(dim_) : nullptr,
@@ -82,8 +82,8 @@ class sequence {
     return status::ok;
   }
 
-  // A tree (logit_source.hpp): while it has nodes, its next ones are appended. add_nodes: those of
-  // the next call.
+  // A tree (logit_source.hpp): while it has nodes, further nodes are appended. add_nodes: adds the
+  // nodes of the next call.
   std::size_t nodes() const { return tree_.size(); }
   status add_nodes(std::span<const std::uint32_t> parents) {
     if (parents.size() > capacity_ - position_) return status::context_full;
@@ -129,7 +129,8 @@ class sequence {
     reserved_ = count;
     return status::ok;
   }
-  // Removes all positions from `position` on, and a tree. Their pages are given back, but for one.
+  // Removes all positions from `position` on, and a tree. All of their pages but one are given
+  // back.
   void rollback(std::size_t position) {
     if (tree_.size() > 0) position_ = tree_begin_;
     tree_.cut(0);

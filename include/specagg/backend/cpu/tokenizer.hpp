@@ -58,8 +58,8 @@ class tokenizer {
   [[nodiscard]] std::string decode(std::span<const token_id> tokens) const {
     return std::visit([&](const auto& m) { return m.decode(tokens); }, model_);
   }
-  // All tokens with their bytes; special ones with their names. Where several have the same bytes,
-  // all but the one that encode_inside() gives are spare. For vocabulary maps
+  // All tokens with their bytes; special ones with their names. If several tokens have the same
+  // bytes, all of them but the token that encode_inside() gives are spare. For vocabulary maps
   // (draft/vocabulary_map.hpp).
   [[nodiscard]] std::vector<token_text> texts() const {
     using kind = vocabulary::kind;

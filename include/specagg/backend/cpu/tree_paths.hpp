@@ -34,7 +34,7 @@ class tree_paths {
     const auto whole = path(nodes.back());
     return std::equal(whole.begin(), whole.end(), nodes.begin(), nodes.end());
   }
-  void cut(std::size_t nodes) {  // keeps the first ones
+  void cut(std::size_t nodes) {  // keeps the first nodes
     if (nodes < size()) {
       paths_.resize(first_[nodes]);
       first_.resize(nodes);

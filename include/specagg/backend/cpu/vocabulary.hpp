@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every tokenizer of a GGUF file has: pieces, their types, and the tokens that begin and end a
-// text.
+// The vocabulary of a tokenizer of a GGUF file: pieces, their types, and the tokens that begin and
+// end a text.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -132,8 +132,8 @@ class piece_finder {
   }
 
  private:
-  // Where the pieces of [begin, end), which agree before byte i and are longer, end that have there
-  // less than `byte`.
+  // The end of the pieces of [begin, end) whose byte i is less than `byte`. All pieces of [begin,
+  // end) are longer than i, and agree before byte i.
   std::size_t end_of(std::size_t begin, std::size_t end, std::size_t i, std::size_t byte) const {
     const auto at = sorted_.begin();
     return static_cast<std::size_t>(
