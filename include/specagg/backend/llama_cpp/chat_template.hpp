@@ -22,13 +22,13 @@
 SPECAGG_BEGIN
 namespace llama_cpp {
 
-// The template is applied to turns whose texts are placeholders. What stands between the
-// placeholders is the template's own; there alone are the names of control tokens these tokens. So
-// what a user writes never becomes one.
+// The template is applied to turns whose texts are placeholders. The text between the placeholders
+// is the template's own. Names of control tokens become these tokens only there, so a user's text
+// never becomes a control token.
 class chat_template {
  public:
-  // file: for the message. Throws specagg::error if the model has no template, or one that libllama
-  // does not know.
+  // file: for the message. Throws specagg::error if the model has no template, or a template that
+  // libllama does not know.
   chat_template(const tokenizer& tokens, const std::string& file) : tokens_(&tokens) {
     const char* const form = llama_model_chat_template(tokens.model(), nullptr);
     if (!form)
@@ -77,8 +77,8 @@ class chat_template {
     return !name.empty() && std::any_of(parts.begin(), parts.end(),
                                         [&](const auto& p) { return p.find(name) != p.npos; });
   }
-  // What the template writes before, between and after the placeholders; empty if it refuses the
-  // turns.
+  // The texts that the template writes before, between and after the placeholders; empty if it
+  // refuses the turns.
   std::vector<std::string> parts_of(const std::vector<turn>& turns) const {
     std::vector<llama_chat_message> messages;
     for (const turn& t : turns) messages.push_back({t.first.c_str(), t.second.c_str()});

@@ -91,8 +91,8 @@ class source {
   }
 
   // Appends the tokens, and copies the logits after each of the last logits.size() / V tokens, one
-  // row of V each. On any status but ok nothing was appended. Where libllama failed and its memory
-  // refuses to go back, too (a recurrent state), all tokens are forgotten: position() is 0.
+  // row of V each. On any status but ok nothing was appended. If libllama failed and its memory
+  // also refuses to go back (a recurrent state), all tokens are forgotten: position() is 0.
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const std::size_t rows = logits.size() / vocab_;
     if (rows * vocab_ != logits.size()) return status::invalid_parameter;
@@ -101,8 +101,8 @@ class source {
   }
 
   // The member of a BatchLogitSource (logit_source.hpp), for sequences of one context: in as few
-  // calls of libllama as hold n_batch tokens. Trees, what is longer than that, and in exact batches
-  // all have calls of their own. Where libllama fails, so do all that were in the call.
+  // calls of libllama as hold n_batch tokens. Trees, longer additions, and in exact batches all
+  // additions have calls of their own. If libllama fails, all additions of its call fail.
   using addition = specagg::addition<source>;
   static status extend(std::span<addition> all) {
     std::size_t begin = 0, count = 0;  // of those that wait for a call; their tokens
@@ -181,8 +181,8 @@ class source {
     bytes.resize(llama_state_seq_get_data(context_, bytes.data(), bytes.size(), options_.sequence));
     return bytes;
   }
-  // Its text becomes the one that was saved, whose tokens these are. On any status but ok it is
-  // empty.
+  // The source's text becomes the saved text, whose tokens these are. On any status but ok the text
+  // is empty.
   status restore(std::span<const std::uint8_t> bytes, std::span<const token_id> tokens) {
     if (!nodes_.empty()) remove_tree();
     go_back(0);
@@ -303,7 +303,7 @@ class source {
         // libllama computes the last layer for wanted rows alone: in exact batches for all rows of
         // a call, or none.
         const bool wanted = options_.exact_batches ? i + n > first_row : i + k >= first_row;
-        put(k, *this, tokens[i + std::min(k, n - 1)], k, wanted);  // filled up with the last one
+        put(k, *this, tokens[i + std::min(k, n - 1)], k, wanted);  // filled up with the last
       }
       if (const status s = call(in_call); s != status::ok) {
         go_back(before);

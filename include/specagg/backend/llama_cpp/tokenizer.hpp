@@ -55,13 +55,13 @@ class tokenizer {
     return h;
   }
 
-  // Encodes text: with the begin and end tokens that the model wants. What the text spells out
-  // never becomes a control token. Throws specagg::error for more than 2^28 bytes.
+  // Encodes text: with the begin and end tokens that the model wants. The name of a control token
+  // in the text never becomes this token. Throws specagg::error for more than 2^28 bytes.
   [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
     return run(text, true, false);
   }
   // Encodes bytes that stand inside a text: nothing is put before or after them. Throws
-  // specagg::error where the tokenizer loses bytes (those that are not UTF-8, for byte-level BPE).
+  // specagg::error if the tokenizer loses bytes (for byte-level BPE, bytes that are not UTF-8).
   [[nodiscard]] std::vector<token_id> encode_inside(std::string_view text) const {
     std::vector<token_id> tokens;
     // at the beginning of a text: there stands a character that does not merge with this one
@@ -126,7 +126,8 @@ class tokenizer {
     return all;
   }
 
-  // What libllama says of a token; its name as the file spells it; the model that it keeps.
+  // libllama's properties of a token; its name as the file spells it; the model, which this object
+  // keeps.
   bool is_control(token_id token) const { return llama_vocab_is_control(vocab_, token); }
   bool is_user_defined(token_id token) const {
     return llama_vocab_get_attr(vocab_, token) & LLAMA_TOKEN_ATTR_USER_DEFINED;
