@@ -18,7 +18,7 @@ struct array {
   std::int64_t element_bytes;
 };
 
-// What filtered_batch and ragged_outcome say, member by member. draft_bonus: 0 or 1. bonus_from: 0
+// The members of filtered_batch and ragged_outcome, one by one. draft_bonus: 0 or 1. bonus_from: 0
 // none, 1 pi, 2 the target's row.
 struct ragged {
   std::int64_t requests, vocabulary, most, drafted;
@@ -27,7 +27,7 @@ struct ragged {
   array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
   array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus, draft_row_numbers;
   const void *target_mask, *draft_mask;
-  const std::int32_t* end_of_text;  // end_count of them
+  const std::int32_t* end_of_text;  // end_count tokens
   std::int64_t end_count;
   array out_tokens;
   std::int32_t *accepted, *emitted, *statuses;
@@ -35,7 +35,7 @@ struct ragged {
   double* acceptances;  // [B][most][2]
   void* storage;
   std::int64_t storage_bytes;
-  std::int64_t device;  // the ordinal of the device that all of it is on
+  std::int64_t device;  // the ordinal of the device that holds all arrays
 };
 
 }  // namespace specagg::cuda_call
@@ -107,8 +107,8 @@ inline ragged_outcome outcome_of(const ragged_call& c) {
 
 }  // namespace detail
 
-// verify() of it, on the device that the call names, in `stream`, a cudaStream_t. The status is a
-// cudaError_t. Filtered: of a filtered_batch; else the filters are not read.
+// verify() of the call's batch, on the device that the call names, in `stream`, a cudaStream_t. The
+// status is a cudaError_t. Filtered: the batch is a filtered_batch; else the filters are not read.
 template <class S, class Draft, bool Filtered = false, class Policy, class Verifier>
 int verify_call(const ragged_call& c, const Policy& policy, const Verifier& verifier,
                 void* stream) {

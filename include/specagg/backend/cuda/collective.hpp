@@ -95,21 +95,21 @@ template <class A, class B>
 __device__ both<A, B> other_lane(both<A, B> x, int d) {
   return {other_lane(x.first, d), other_lane(x.second, d)};
 }
-// That of the first thread.
+// The value of the first thread of the warp.
 __device__ inline double first_lane(double x) { return __shfl_sync(~0u, x, 0); }
 template <class A, class B>
 __device__ both<A, B> first_lane(both<A, B> x) {
   return {first_lane(x.first), first_lane(x.second)};
 }
-// Combines what the 32 threads of a warp have: each the results of blocks i, i + 32, ... in the
-// order of kernel/reduce.hpp.
+// Combines the values of the 32 threads of a warp in the order of kernel/reduce.hpp. Thread i has
+// the results of blocks i, i + 32, ...
 template <class Op, class D>
 __device__ D across_warp(D x) {
   for (int d = 16; d > 0; d /= 2) x = reducer<Op, D>::apply(x, other_lane(x, d));
-  return first_lane(x);  // where it is -0 and +0, the order of two decides
+  return first_lane(x);  // of -0 and +0 the order of the two decides
 }
 
-// That of the first thread of the group of 16.
+// The value of the first thread of the group of 16.
 __device__ inline double first_of_group(double x) {
   return __shfl_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, 0, 16);
 }
@@ -129,10 +129,11 @@ __device__ auto across_group(V a) {
   return R::across(a);
 }
 
-// Goes through n entries: `value` becomes step(value, x) after entry x, which is value if x is 0.
-// Those that are not above 0 are passed over. Returns the first x with reached(value, x), else the
-// last one, and the value before it; index n if no entry is above 0. By the threads of a warp: of
-// 32 entries each takes the steps before its own, and then all look at their own at once.
+// Goes through n entries. Entry x changes `value` to step(value, x), which is `value` if x is 0.
+// Entries that are not above 0 are passed over. Returns the first entry x with reached(value, x),
+// else the last entry, and the value before it; index n if no entry is above 0. The threads of a
+// warp share 32 entries: each thread takes the steps before its entry, and then all threads test
+// their entries at once.
 template <class Entry, class Step, class Reached>
 __device__ place walk(std::size_t n, double value, const Entry& entry, const Step& step,
                       const Reached& reached) {
@@ -190,7 +191,7 @@ __device__ inline emission with_logs(emission e) {
   return e;
 }
 
-// Rows lie on this device as a whole. (Other than that: backend/cuda/sharded.hpp.)
+// For rows that lie on this device as a whole. (Other rows: backend/cuda/sharded.hpp.)
 struct whole_rows {
   static constexpr bool are_shared = false;
 };
@@ -198,8 +199,8 @@ struct whole_rows {
 }  // namespace detail
 
 // Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no
-// test, and several can be in flight at once. Shards: what the parts of rows have exchanged that
-// lie on other devices.
+// test, and several can be in flight at once. Shards: the log of exchanges with devices that hold
+// other parts of the rows.
 template <bool Whole, class Shards = detail::whole_rows>
 class collective : public Shards {
  public:
@@ -221,10 +222,10 @@ class collective : public Shards {
 #endif
   }
   __device__ unsigned size() const { return size_; }  // number of thread blocks
-  // The warps of all of them, and the number of this one.
+  // The number of warps of all thread blocks, and the number of this warp.
   __device__ std::size_t warps() const { return std::size_t(size_) * (threads / 32); }
   __device__ std::size_t warp() const { return rank_ * (threads / 32) + threadIdx.x / 32; }
-  // True for one thread of all, and for its warp, whose threads write the results.
+  // True for a single one of all threads; and for its warp, whose threads write the results.
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
   __device__ bool writes() const { return rank_ == 0 && threadIdx.x < 32; }
 
@@ -233,7 +234,7 @@ class collective : public Shards {
   __device__ auto reduce(const Rows& rows, const F& f) {
     return reduce_at<Op>(rows, [&](auto at, std::size_t, int) { return f(at); });
   }
-  // `out` is memory of the device. What is stored there, every thread may read.
+  // `out` is memory of the device. Every thread may read the stored numbers.
   template <class Rows, class F>
   __device__ double sum_stored(const Rows& rows, const F& f, float* out) {
     return reduce_at<specagg::detail::add>(rows, [&](auto at, std::size_t v, int n) {
@@ -248,8 +249,8 @@ class collective : public Shards {
       return x;
     });
   }
-  // One thread of each thread block runs f, which writes to memory that all threads read: after
-  // what they read before, and before what they read next.
+  // One thread of each thread block runs f, which writes to memory that all threads read. The write
+  // comes after their earlier reads and before their later reads.
   template <class F>
   __device__ void once(const F& f) const {
     synchronise();
@@ -318,7 +319,8 @@ class collective : public Shards {
 #endif
     slots[i] = x;
   }
-  // Waits for all threads of the block or cluster: they see what the others have written.
+  // Waits for all threads of the block or cluster: afterwards each thread sees what all threads
+  // have written.
   __device__ void synchronise() const {
 #if SPECAGG_CUDA_CLUSTERS
     if (size_ > 1) return cooperative_groups::this_cluster().sync();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all models on one CUDA device share: a stream, cuBLASLt, its workspace. Also owners for
-// resources that CUDA creates.
+// The resources that all models on one CUDA device share: a stream, cuBLASLt, its workspace. Also
+// owners for resources that CUDA creates.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -82,7 +82,7 @@ class arena {
 };
 
 // Everything on one device runs in one stream. Draft and target model take turns anyway, and in one
-// stream each can use what the other left in memory; so can the verification.
+// stream each model can use the other's results in memory; so can the verification.
 class device {
  public:
   // Throws specagg::error if there is no such device.

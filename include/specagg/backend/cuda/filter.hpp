@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What top-k, top-p and min-p keep of rows in device memory. A thread block takes a row. The
-// filters are those of the CPU (find_kept of rows/process.hpp and what it calls): here is only how
-// the threads read a row together, and keep a list of tokens in shared memory. The sums and the
-// lists have the order of the CPU's, so cutoffs and normalisers have the same bits.
+// Finds the tokens that top-k, top-p and min-p keep of rows in device memory. A thread block takes
+// a row. The filters are the CPU's code (find_kept of rows/process.hpp). Here threads only read a
+// row together, and keep a list of tokens in shared memory. Sums and lists have the CPU's order, so
+// cutoffs and normalisers have the same bits.
 //
 // One thing takes long: the shortest prefix of a whole row by weights, one addition after the other
 // for each token. It is needed for top-p after a top-k above 1024, and for thousands of ties.
@@ -18,7 +18,7 @@ namespace detail {
 using specagg::detail::bits_at_once;
 using specagg::detail::count_of_tokens;
 
-// The memory of a thread block that filters a row. Of two that share their place, one is used at a
+// The memory of a thread block that filters a row. Members that share memory are in use one at a
 // time.
 struct filter_memory {
   static constexpr std::size_t capacity = shortlist<float>::capacity;
@@ -88,8 +88,8 @@ struct prefix_step {
   }
 };
 
-// m.mass: what the tokens of each bucket weigh. Each bucket has a thread that adds its weights in
-// ascending order of ids. Counts are exact in any order.
+// m.mass: the weight of the tokens of each bucket. Each bucket has a thread that adds its weights
+// in ascending order of ids. Counts are exact in any order.
 template <class S, class Weight>
 __device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& step,
                             const Weight& weight, filter_memory& m) {
@@ -127,8 +127,8 @@ __device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& ste
   }
   __syncthreads();
 }
-// Of the tokens with this logit that `cut` keeps, the last one that is needed: `above` is the
-// weight of the larger ones.
+// The last token that is needed among the tokens with this logit that `cut` keeps. `above`: the
+// weight of the tokens with larger logits.
 template <class S, class Weight>
 __device__ cutoff<float> with_ties(const raw_row<S, false>& row, const cutoff<float>& cut,
                                    float logit, double above, double enough, const Weight& weight,
@@ -156,7 +156,7 @@ __device__ cutoff<float> with_ties(const raw_row<S, false>& row, const cutoff<fl
   }
   return result;
 }
-// The largest logits of weight `enough`: the last of them. `above`: what those before it weigh.
+// The last of the largest logits of weight `enough`. `above`: the weight of the logits before it.
 template <class S, class Weight>
 __device__ float last_logit(const raw_row<S, false>& row, const cutoff<float>& cut, double enough,
                             const Weight& weight, double& above, filter_memory& m) {
@@ -245,7 +245,7 @@ class block_list {
   cuda::collective<false>* together_;
 };
 
-// What a cutoff keeps of a block's weights.
+// The weights of a block that a cutoff keeps; 0 for the others.
 struct kept_by {
   block_cutoff<float> cut;
   template <class V>
@@ -255,7 +255,7 @@ struct kept_by {
 };
 
 // As logits_in_memory (kernel/select.hpp). blocks: the sums of the row's blocks, as sum_block_of()
-// makes them, at the temperature that it is asked for. Null for a list, of which no list is made.
+// makes them, at the temperature that is asked for. Null for a list: no list is made of a list.
 template <class S>
 class logits_of_block {
  public:
@@ -288,7 +288,7 @@ class logits_of_block {
   __device__ bool list_largest(std::size_t k, block_list& list, cutoff<float>& cut) const {
     const count_of_tokens one;
     double above;
-    // at least k tokens reach it, or all that are not masked
+    // at least k tokens reach it, or all tokens that are not masked
     const float least = std::numeric_limits<float>::lowest(),
                 reached = k <= block_count(size())
                               ? largest_block(k)
@@ -435,7 +435,7 @@ __device__ inline logits_of_block<float> row_of(const block_list& list) {
 
 // ---- the facts of a row, and the row with them --------------------------------------------------
 
-// The facts of a row whose blocks were summed. The threads of a thread block; every one gets them.
+// The facts of a row with summed blocks. All threads of a block call it; every thread gets them.
 template <class S>
 __device__ filtered_facts filtered_facts_of(const raw_row<S, false>& row, const sampling& s,
                                             bool confidence, const block_sum<float>* blocks,

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of logits of which filters keep a part (backend/cuda/filter.hpp finds it), with the bits of
-// processed_row (rows/process.hpp).
+// A row of logits of which filters keep a part (backend/cuda/filter.hpp finds this part), with the
+// bits of processed_row (rows/process.hpp).
 #pragma once
 #include <specagg/backend/cuda/given_row.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
 
-// What is known of a filtered row. greedy and token are not used: the cutoff keeps that token.
+// The facts of a filtered row. greedy and token are not used: at temperature 0 the cutoff keeps the
+// token.
 struct filtered_facts : row_facts {
   cutoff<float> restriction;
 };
 
-// softmax(logits / temperature) of what the filters keep, normalised: its facts are known.
+// softmax(logits / temperature) of the tokens that the filters keep, normalised: its facts are
+// known.
 template <class S, bool Whole>
 class filtered_row {
  public:

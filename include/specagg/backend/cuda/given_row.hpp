@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in device memory that are no logits: probabilities, and drafted tokens without a row. They
+// Rows in device memory that are not logits: probabilities, and drafted tokens without a row. They
 // have the bits and the statuses of dense_row and one_hot_row (rows/distribution.hpp).
 #pragma once
 #include <specagg/backend/cuda/row.hpp>
@@ -30,7 +30,7 @@ template <bool Whole>
 class device_row<probability, Whole> {
  public:
   using value_type = float;
-  // facts.sampled.scale: what the probabilities are multiplied by.
+  // facts.sampled.scale: the factor of the probabilities.
   __device__ device_row(const raw_row<probability, Whole>& row, const row_facts& facts,
                         cuda::collective<Whole>& together)
       : row_(row.stored), together_(&together), why_(facts.why) {
@@ -104,8 +104,8 @@ class device_row<one_hot, Whole> {
 
 namespace detail {
 
-// As sum_block_of() and facts_of() of a row of logits. Of a block of probabilities: their sum, and
-// in place of the largest logit whether one is negative (1 or 0).
+// sum_block_of() and facts_of(), as for a row of logits. A block of probabilities has their sum,
+// and in place of the largest logit whether a probability is negative (1 or 0).
 template <bool Whole>
 __device__ void sum_block_of(const raw_row<probability, Whole>& row, std::size_t b,
                              double /*temperature*/, bool /*confidence*/, block_sum<float>* out) {
@@ -136,7 +136,7 @@ __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*t
   facts.why = specagg::detail::normaliser(sums.first, sums.second > 0, facts.sampled.scale);
   return facts;
 }
-// Of a token without a row nothing is read.
+// For a token without a row, which reads nothing.
 template <bool Whole>
 __device__ void sum_block_of(const raw_row<one_hot, Whole>&, std::size_t, double, bool,
                              block_sum<float>*) {}

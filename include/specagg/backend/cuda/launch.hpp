@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 namespace cuda {
 namespace detail {
 
-// What the current device can do with a kernel.
+// The abilities of the current device with a kernel.
 struct kernel_limits {
   // of 1, 2, 4 and 8 thread blocks: how many clusters run at once (fewer than the thread blocks
   // would suggest: a cluster lies in one part of the device)
@@ -60,7 +60,7 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
   return cudaSuccess;
 }
 
-// The same, asked once for each kernel and device.
+// The same abilities, asked for once for each kernel and device.
 template <auto Kernel>
 cudaError_t limits_of(kernel_limits& limits) {
   static std::atomic<std::uint64_t> known[most_devices];  // packed; 0: not asked
@@ -80,9 +80,9 @@ cudaError_t limits_of(kernel_limits& limits) {
   return cudaSuccess;
 }
 
-// Launches a kernel that verifies requests, on a cluster for each: the largest ones that all run at
-// once, with no more thread blocks than there is work for. (On an H100, 64 requests on clusters of
-// 4 are two more than run at once, and took 1.2 times as long as on clusters of 2.)
+// Launches a kernel that verifies requests, on a cluster for each: the largest clusters that all
+// run at once, with no more thread blocks than there is work for. (On an H100, 64 requests on
+// clusters of 4 are two more than run at once, and took 1.2 times as long as on clusters of 2.)
 template <auto Kernel, class... A>
 cudaError_t launch_verifier(std::size_t requests, std::size_t vocabulary, cudaStream_t stream,
                             A... arguments) {

@@ -26,7 +26,7 @@ namespace cuda::llama_kernels {
 inline constexpr unsigned tile = 16;  // tokens per step
 inline constexpr unsigned block = 256, attention_block = 128, most_head_dim = 256;
 
-// What all kernels of a step read: its tokens and their place.
+// The input of all kernels of a step: its tokens and their place.
 struct step {
   // position of the first token; number of tokens; how many of them want no logits
   unsigned position, count, skip;

@@ -52,7 +52,7 @@ class llama_weights {
     upload();
   }
 
-  // What it was made from, and the device that it is on; it keeps both alive.
+  // The file's weights that this object was made from, and its device; it keeps both alive.
   const cpu::llama_weights& host() const { return *host_; }
   const device& on() const { return *on_; }
   bool brain_floats() const { return brain_; }  // bf16 instead of f16

@@ -42,7 +42,7 @@ class reals {
   const void* at_ = nullptr;
   bool wide_ = false;
 };
-// Where ids are written, as int32 or int64.
+// An array for the ids, int32 or int64.
 class written_ids {
  public:
   constexpr written_ids() = default;
@@ -75,26 +75,26 @@ struct ragged_batch {
   const S* target = nullptr;          // N + B rows
   const Draft* draft = nullptr;       // N rows; or N + B, placed as the target's, with draft_bonus
   bool draft_bonus = false;           // needed by policies that read the draft; else missing_row
-  // of each of these rows: which one of `draft` it is, >= 0 (not checked), where an engine keeps
-  // them by slots of requests; masks stay in order. Or null [in order]
+  // the number >= 0 (not checked) in `draft` of each of these rows, for an engine that keeps rows
+  // by slots of requests; masks stay in order. Or null [in order]
   integers draft_row_numbers = {};
   std::size_t target_stride = 0, draft_stride = 0;  // elements from row to row, >= vocabulary
   integers start = {};                              // [B] the position of the first drafted token
   integers seed = {}, request = {};                 // [B] of random_streams; request: or null [r]
   reals temperature = {};        // [B] of logits; 0: the largest logit; or null [1]
   reals draft_temperature = {};  // [B] or null [temperature]
-  // Of rows of logits: (vocabulary + 31) / 32 words per row, bit 1: allowed; or null [all]. A
+  // Masks of rows of logits: (vocabulary + 31) / 32 words per row, bit 1: allowed; or null [all]. A
   // one_hot draft has a mask for each token.
   const std::uint32_t *target_mask = nullptr, *draft_mask = nullptr;
   end_tokens end_of_text = {};  // if there are several: in device memory
-  // The token after a draft whose tokens are all accepted (draft::bonus): drawn from pi, none, or
-  // from the target's row; or given [B]: below 0: none; of the vocabulary or beyond:
-  // token_out_of_range.
+  // The token after a draft whose tokens are all accepted (draft::bonus): drawn from pi, no token,
+  // or drawn from the target's row. Or given [B]: a number below 0 is no token, and `vocabulary` or
+  // above is token_out_of_range.
   bonus_choice bonus_from = true;
   integers bonus = {};  // or null [as bonus_from says]
 };
-// Filters of rows of logits, as sampling's (rows/process.hpp), each [B] or null [off]. Values out
-// of range: invalid_parameter.
+// Filters of rows of logits, as in `sampling` (rows/process.hpp), each [B] or null [off]. Values
+// out of range: invalid_parameter.
 struct ragged_filters {
   integers top_k = {};  // 0, and the vocabulary or more: off
   reals top_p = {}, min_p = {};
@@ -102,8 +102,8 @@ struct ragged_filters {
   integers draft_top_k = {};
   reals draft_top_p = {}, draft_min_p = {};
 };
-// A batch with filters. It has kernels of its own, of which one takes a thread block for each row:
-// only for batches in which a request has filters.
+// A batch with filters. It has kernels of its own. One of them takes a thread block for each row,
+// so use it only if a request has filters.
 template <class S, class Draft = S>
 struct filtered_batch : ragged_batch<S, Draft>, ragged_filters {};
 // The output, in device memory. All elements are written. It must not overlap with the input.
@@ -120,13 +120,13 @@ struct ragged_outcome {
 
 namespace detail {
 
-// What the kernels take.
+// The batches as the kernels take them.
 template <class S, class Draft>
 struct ragged : ragged_batch<S, Draft> {};
 template <class S, class Draft>
 struct filtered : ragged<S, Draft>, ragged_filters {};
 
-// The drafted tokens of request r among all. Counts that are no counts give no tokens.
+// The drafted tokens of request r among all. Invalid counts give no tokens.
 template <class S, class Draft>
 __device__ row_range tokens_of(const ragged<S, Draft>& b, std::size_t r) {
   const auto count_to = [&](std::size_t i) {
@@ -153,7 +153,7 @@ __device__ bonus_choice bonus_of(const ragged<S, Draft>& b, std::size_t r) {
   const bool known = x < std::int64_t(b.vocabulary);
   return bonus_choice::given(!known ? no_token - 1 : x < 0 ? no_token : token_id(x));
 }
-// One more than `most` are too many for the verifier, which says so.
+// most + 1 tokens are too many for the verifier, which says so.
 template <class S, class Draft>
 __device__ std::size_t tokens_given(const ragged<S, Draft>& b, std::size_t r) {
   const std::size_t n = tokens_of(b, r).count;
@@ -256,7 +256,7 @@ __device__ sampling filters_of(const filtered<S, Draft>& b, std::size_t r, bool 
   return {k < 0 ? -1 : temperature, k < most ? std::uint32_t(k) : most, top_p ? top_p[r] : 1,
           min_p ? min_p[r] : 0};
 }
-// Where a batch has the facts of its rows: after the sums of their blocks.
+// The facts of the rows of a batch: they are stored after the sums of the rows' blocks.
 template <class Rows>
 SPECAGG_FUNCTION filtered_facts* facts_in(const Rows& rows, block_sum<float>* sums) {
   const std::size_t n = rows.b.requests * rows.of_request();
@@ -289,7 +289,7 @@ cudaError_t launch_between(const rows_of_drafts<filtered<S, Draft>, Whole>& rows
   config.stream = stream;
   return cudaLaunchKernelEx(&config, filter_rows<any_rows>, all, confidence, sums);
 }
-// They are known.
+// The facts are known: reads them.
 template <class S, class Draft, bool Whole>
 __device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t r,
                            bool /*confidence*/, block_sum<float>* sums, filtered_facts* facts,
@@ -352,7 +352,7 @@ template <class S, class Draft>
 
 // As verify() of a batch<S>: two launches on `stream`, no synchronisation, no allocation; can be
 // captured in a graph. cudaErrorInvalidValue also for more drafted tokens than requests * most, and
-// for a mask of rows that are no logits.
+// for a mask of rows that are not logits.
 template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
@@ -360,7 +360,7 @@ template <class S, class Draft, class Policies, class Verifier>
   return detail::verify_ragged(detail::ragged<S, Draft>{b}, policies, verifier, out, storage,
                                storage_bytes, verify_storage(b), stream);
 }
-// The same in three launches.
+// verify() of a filtered batch, in three launches.
 template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const filtered_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,

@@ -7,7 +7,7 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// What is known of a row after it was read.
+// The facts of a row after it was read.
 struct row_facts {
   softmax_factors<float> sampled, confidence;
   std::size_t token;  // at temperature 0: the token with probability 1
@@ -17,8 +17,8 @@ struct row_facts {
 
 namespace detail {
 
-// Four stored logits, which one load reads. They are words, of which each has two logits of 16
-// bits: as 16-bit numbers each would have a register of its own.
+// Four stored logits, which one load reads. They are stored as 32-bit words: nvcc would give each
+// 16-bit value its own register.
 template <class S>
 struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
   std::uint32_t words[sizeof(S)];
@@ -32,8 +32,8 @@ struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
       words[i / 2] = (words[i / 2] & 0xffff0000u >> i % 2 * 16) | std::uint32_t(x.bits)
                                                                       << i % 2 * 16;
   }
-  // The same, as words that the compiler does not know: numbers that it has made of them before
-  // would stay in registers, two for each word.
+  // The same logits, as words that the compiler does not know. Otherwise it would keep the numbers
+  // that it made of them before in registers, two for each word.
   __device__ quad again() const {
     quad four = *this;
 #if SPECAGG_PTX
@@ -225,8 +225,8 @@ __device__ inline float largest_of_warp(float x) {
   return __shfl_sync(~0u, x, 0);  // as in first_lane()
 }
 
-// Those blocks of a row whose number mod 32 is that of the thread in its warp; all are loaded at
-// once.
+// The blocks of a row whose number mod 32 is the number of this thread in its warp. All are loaded
+// at once.
 class blocks_of_lane {
  public:
   template <class Blocks>
@@ -238,7 +238,7 @@ class blocks_of_lane {
       if (b < count) x_[i] = blocks[b];
     }
   }
-  // Of the row: its largest logit, and its sum.
+  // The largest logit of the row, and the row's sum.
   __device__ float largest() const {
     float largest = x_[0].max;
 #pragma unroll
@@ -256,7 +256,7 @@ class blocks_of_lane {
   static constexpr unsigned most = most_blocks / 32;
   block_sum<float> x_[most];
 };
-// The sum of a row from what its blocks have contributed. A row beyond all units is read again.
+// The sum of a row from the sums of its blocks. A row beyond all units is read again.
 template <class S, bool Whole>
 __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
                                             const block_sum<float>* blocks, float scale) {
@@ -278,7 +278,8 @@ __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
   return sum.total();
 }
 
-// The first token with the largest logit, which one of the blocks has. One block is read.
+// The first token with the logit `largest`, the largest of the row. Only the first block with this
+// logit is read.
 template <class S, bool Whole>
 __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_sum<float>* blocks,
                                      float largest) {
@@ -303,7 +304,7 @@ __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_s
 }
 
 // Sums block b of a row, with 16 threads: out[0] at its temperature, and out[block_count(size)] at
-// 1, where that differs and `confidence` asks for it.
+// 1, if that is another temperature and `confidence` asks for it.
 template <class S, bool Whole>
 __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double temperature,
                              bool confidence, block_sum<float>* out) {
@@ -320,7 +321,7 @@ __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double
   const auto at_1 = block.sum(largest, scales.confidence, 0);
   if (threadIdx.x % 16 == 0) out[block_count(row.size)] = at_1;
 }
-// The facts of a row from its sums, sum_at(scale, whether that is the one of temperature 1), and
+// The facts of a row from its sums, sum_at(scale, whether the scale is that of temperature 1), and
 // its first token with the largest logit, first(that logit).
 template <class SumAt, class First>
 __device__ row_facts facts_from(double temperature, bool confidence, const SumAt& sum_at,
@@ -342,8 +343,8 @@ __device__ row_facts facts_from(double temperature, bool confidence, const SumAt
   facts.confidence = {at_1.max, 1, at_1.total};
   return facts;
 }
-// Those of a row whose blocks were summed. The threads of a warp; every one gets them. Not inlined:
-// a verifier needs its registers itself.
+// The facts of a row whose blocks were summed. Called by the threads of a warp; every thread gets
+// the facts. Not inlined: a verifier needs its registers itself.
 template <class S, bool Whole>
 SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
                                               bool confidence, const block_sum<float>* blocks) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the threads of one device read rows of which other devices have parts: by what all ranks have
-// told in the exchanges before (backend/cuda/sharded.hpp).
+// How the threads of one device read rows of which other devices have parts: from the numbers that
+// all ranks gave to earlier exchanges (backend/cuda/sharded.hpp).
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
 
-// Rank k of `ranks` has the tokens k tokens ... (k + 1) tokens - 1, the last one what is left.
-// tokens: a multiple of 1024; each rank must have some. The same on every rank but for `rank`.
+// Rank k of `ranks` has the tokens k tokens ... (k + 1) tokens - 1, the last rank the rest. tokens:
+// a multiple of 1024; each rank must have some. The same on every rank but for `rank`.
 struct vocabulary_part {
   std::size_t tokens = 0;
   std::uint32_t ranks = 1, rank = 0;
@@ -36,12 +36,12 @@ struct shares : vocabulary_part {
   }
 };
 
-// What all ranks have told about one request, for a collective whose rows lie on several devices.
-// Every thread has its own copy, and all do the same.
+// The log of one request: the numbers that all ranks gave to its exchanges, for a collective whose
+// rows lie on several devices. Every thread has its own copy, and all threads do the same.
 class shard_log {
  public:
   static constexpr bool are_shared = true;
-  // Of request r of a batch (struct shard of backend/cuda/sharded.hpp).
+  // The log of request r of a batch (struct shard of backend/cuda/sharded.hpp).
   template <class Shard>
   __device__ shard_log(const Shard& b, std::size_t r)
       : of_(b.of),
@@ -50,7 +50,8 @@ class shard_log {
         gathered_(b.gathered),
         room_(b.exchanges - 1) {}
   __device__ const shares& of() const { return of_; }
-  // Whether something was asked for that is not there. All that follows is worth nothing.
+  // Whether the request needed an exchange that was not made yet. Then all later results are
+  // worthless.
   __device__ bool lacks() const { return lacking_; }
 
   // The results D of all blocks, as numbers. blocks(from, to, use) computes those of a range, and
@@ -133,19 +134,20 @@ class shard_log {
   __device__ token_id token_told(double x) const {
     return x >= 0 && x < double(of_.vocabulary) ? token_id(x) : no_token;
   }
-  // What rank 0 gave to the next exchange; null: it has still to be made.
+  // The numbers that rank 0 gave to the next exchange; null if this exchange has still to be made.
   __device__ const double* next() {
     told_count_ = 0;
     if (lacking_ || read_ == gathered_) return nullptr;
     return at_ + read_++ * of_.ranks * rank_stride_;
   }
-  // Where this rank gives something to the next exchange, for the first that asks; or null.
+  // The place for the numbers that this rank gives to the next exchange. Null if the request has
+  // already asked in this step, or no exchange is left.
   __device__ double* ask() {
     if (lacking_) return nullptr;
     lacking_ = true;
     return read_ < room_ ? at_ + (read_ * of_.ranks + of_.rank) * rank_stride_ : nullptr;
   }
-  // Gives token v, and, from out[first] on, its logits that a look at it asks for, in their order.
+  // Writes token v, and from out[first] on the logits that the view of v reads, in their order.
   template <class Rows>
   __device__ void tell(const Rows& rows, token_id v, double* out, std::size_t first) {
     told_count_ = 0;
@@ -158,7 +160,7 @@ class shard_log {
     out[0] = double(v);
     for (unsigned i = 0; i < told_count_; ++i) out[first + i] = double(told_[i].logit);
   }
-  // Notes which rows they are of, until the next exchange.
+  // Notes which rows the logits are of, until the next exchange.
   template <class Rows>
   __device__ void hear(const Rows& rows, token_id v, const double* told) {
     told_count_ = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verification of rows whose vocabulary is shared out among devices, as tensor parallelism leaves
-// logits. Every rank gets the verdicts of whole rows, with the same bits. What travels is what
-// blocks of 1024 logits sum to, and single logits: never rows.
+// logits. Every rank gets the verdicts of whole rows, with the same bits. Ranks exchange the sums
+// of blocks of 1024 logits, and single logits, but never rows.
 //
 //   own logits --(sum_rows)--> facts of blocks --(all-gather)--> verify, which finds one more
 //   exchange each time it runs --(all-gather)--> verify ... --> the same tokens on every rank
 //
-// The verifiers are those of verify.hpp. A request that needs what other ranks have asks for it,
-// and runs from its start in the next step: it reads in its log what it got in the steps before
-// (vocabulary_shards::run does the same on the CPU, verify/vocabulary_shards.hpp).
+// The verifiers are those of verify.hpp. A request that needs numbers of other ranks asks for them,
+// and runs again from its start in the next step: it reads in its log the numbers of the steps
+// before (vocabulary_shards::run does the same on the CPU, verify/vocabulary_shards.hpp).
 #pragma once
 #include <specagg/backend/cuda/shard_log.hpp>
 #include <specagg/backend/cuda/verify.hpp>
@@ -16,16 +16,16 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// A batch of whose rows this rank has a part. vocabulary: of all ranks. The matrices, their strides
-// and the masks: of this rank's tokens. All else must be the same on every rank.
+// A batch of rows of which this rank has a part. vocabulary: of all ranks. The matrices, their
+// strides and the masks: of this rank's tokens. All else must be the same on every rank.
 template <class S>
 struct sharded_batch : batch<S> {
   vocabulary_part part;
-  // All-gathers, at least 1: of the blocks' facts, and what a request asks for one after the other.
-  // Each token that is drawn needs 2 (coupled: 1), each sum that a policy or block verification
-  // makes at a position 1; 1 more each row whose largest logit is beyond 7e5 temperatures
-  // (needs_shift, kernel/exponentials.hpp). Lossless token verification: 3. A request that needs
-  // more has status invalid_parameter.
+  // The number of all-gathers, at least 1: one for the facts of the blocks, and one for each
+  // exchange that a request needs after the other. Each token that is drawn needs 2 (coupled: 1),
+  // each sum that a policy or block verification makes at a position 1, and each row whose largest
+  // logit is beyond 7e5 temperatures 1 more (needs_shift, kernel/exponentials.hpp). Lossless token
+  // verification: 3. A request that needs more has status invalid_parameter.
   std::uint32_t exchanges = 3;
 };
 // The memory of one rank, and how far it is. After a call of verify_shard(), unless `done`: an
@@ -42,7 +42,7 @@ struct shard_step {
 
 namespace detail {
 
-// What the kernels take. vocabulary: of this rank.
+// The batch as the kernels take it. vocabulary: of this rank.
 template <class S>
 struct shard : batch<S> {
   shares of;
@@ -56,16 +56,16 @@ inline std::size_t doubles_of_exchange(const shares& of) {
   return 3 * of.most_blocks() < 6 ? 6 : 3 * of.most_blocks();
 }
 
-// In place of a row's element: the row is a part of a sharded one.
+// The element type of a row that is a part of a sharded row.
 template <class S>
 struct sharded {};
 
-// What is known of a row: also its number in the request, and a logit that came with the facts.
+// The facts of a row, also its number in the request, and a logit that came with the facts.
 struct shard_facts : row_facts {
   std::uint32_t number;
   token_id expected;
   float expected_logit;
-  bool shifted;  // it is beyond all units, and must be summed again
+  bool shifted;  // the row is beyond all units, and must be summed again
 };
 template <class S>
 struct known_rows<shard<S>> {
@@ -96,7 +96,8 @@ struct raw_row<detail::sharded<S>, Whole> {
 namespace detail {
 
 // A row's record: the sums of this rank's blocks at its temperature, as many at 1 if the policy
-// reads confidences, and its first largest token and the logit of the drafted one.
+// reads confidences, and its first token with the largest logit, and the logit of the drafted
+// token.
 template <class S, bool Whole>
 struct record_of_rows {
   const rows_of_drafts<shard<S>, Whole>& rows;
@@ -127,7 +128,7 @@ struct gathered_sums {
     return first[k * of_rank + i + (at_1 ? of.blocks_of(k) : 0)];
   }
 };
-// The same relative to the largest logit.
+// The same sum relative to the largest logit.
 struct summed_again {
   const gathered_sums& blocks;
   const double* sums;
@@ -142,7 +143,7 @@ __device__ token_id expected_of(const rows_of_drafts<shard<S>, Whole>& rows, std
   return y >= 0 && std::size_t(y) < rows.b.of.vocabulary ? y : no_token;
 }
 
-// A warp for each row: what its record has beside the sums.
+// Writes a row's record except the sums. A warp for each row.
 template <class S, bool Whole>
 __global__ void __launch_bounds__(threads)
     tell_of_rows(rows_of_drafts<shard<S>, Whole> rows, block_sum<float>* facts) {
@@ -238,7 +239,7 @@ __device__ void find_facts(const rows_of_drafts<shard<S>, Whole>& rows, std::siz
   }
 }
 
-// Of the kernel verify_requests.
+// The functions that the kernel verify_requests calls.
 template <class S, bool Whole>
 __device__ collective<Whole, shard_log> together_of(const rows_of_drafts<shard<S>, Whole>& rows,
                                                     shared_memory& memory) {
@@ -267,7 +268,7 @@ __device__ auto known_row(const raw_row<S, Whole>& row, const shard_facts& facts
   return device_row<sharded<S>, Whole, collective<Whole, shard_log>>(whole, facts, together);
 }
 
-// What a launch has of the batch. facts, log and finished lie in the storage, in this order.
+// The batch as a launch takes it. facts, log and finished lie in the storage, in this order.
 template <class S>
 shard<S> shard_of(const sharded_batch<S>& b, bool confidence, const shard_step& step,
                   std::size_t facts_bytes) {
@@ -286,7 +287,7 @@ shard<S> shard_of(const sharded_batch<S>& b, bool confidence, const shard_step& 
                                                             b.part.ranks * b.requests * k.doubles);
   return k;
 }
-// One step: its launches, and which all-gather is due after it.
+// One step: its launches, and the all-gather that is due after it.
 template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t run_step(const rows_of_drafts<shard<S>, Whole>& rows, const Policies& policies,
                      const Verifier& verifier, const outcome& out, shard_step& step,
@@ -329,11 +330,11 @@ template <class S>
          (b.requests * sizeof(std::uint32_t) + 15) / 16 * 16;
 }
 
-// One step of verification on one rank: two launches in the first, one in the others. No
-// synchronisation, no allocation; can be captured in a graph. To be called with the same arguments
-// until step.done, with an all-gather after each but the last (shard_step). Then `out` has on every
-// rank what verify() gives for whole rows. Errors as verify()'s; also for a part that is none, for
-// no exchanges, and for a step after the last.
+// One step of verification on one rank: two launches in the first step, one in each later step. No
+// synchronisation, no allocation; can be captured in a graph. Call it with the same arguments until
+// step.done, with an all-gather after each call but the last (shard_step). Then `out` has on every
+// rank the results that verify() gives for whole rows. Errors as for verify();
+// cudaErrorInvalidValue also for an invalid part, exchanges == 0, or a call after step.done.
 template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify_shard(const sharded_batch<S>& b, const Policies& policies,
                                        const Verifier& verifier, const outcome& out,

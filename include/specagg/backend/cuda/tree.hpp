@@ -6,8 +6,8 @@
 //   logits --(first kernel: one read of every row)--> what each block of 1024 logits sums to
 //   these --(second: the walk, a thread block or cluster for each request)--> tokens
 //
-// The threads of a block share the nodes of its tree: 80 bytes a node, 4 for what its law was
-// scaled by, and 96 for each of its two rows.
+// The threads of a block share the nodes of its tree: 80 bytes a node, 4 for the scale of its law,
+// and 96 for each of its two rows.
 #pragma once
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/draft/propose.hpp>
@@ -17,12 +17,12 @@ namespace cuda {
 
 inline constexpr std::size_t most_in_tree = 64;  // nodes without the root
 
-// A batch of trees in device memory. Of the members of batch: node i of request r has token
-// tokens[r most + i - 1] (at the end -1: there is no such node), and row j of a request follows
-// node j; most <= most_in_tree. Due are rows of the target after all nodes, and of the draft after
-// those that have children: after all if the policy reads the draft. The children of a node were
-// proposed by `propose` (draft/propose.hpp) from the draft's row after it, and stand next to each
-// other: parents ascend. Else the verdict is invalid_parameter.
+// A batch of trees in device memory. The members of batch have this meaning. Node i of request r
+// has token tokens[r most + i - 1] (at the end -1: there is no such node), and row j of a request
+// follows node j; most <= most_in_tree. The target's rows are due after all nodes. The draft's rows
+// are due after nodes with children; if the policy reads the draft, after all nodes. The children
+// of a node were proposed by `propose` (draft/propose.hpp) from the draft's row after it, and stand
+// next to each other: parents ascend. Otherwise the verdict is invalid_parameter.
 template <class S>
 struct tree_batch : batch<S> {
   const std::uint32_t* parents = nullptr;  // [requests][most], of node i at i - 1
@@ -56,7 +56,7 @@ template <bool Whole, class S>
 class child_law {
  public:
   using value_type = float;
-  // known: what an equal law was scaled by; 0 if none was normalised, -1 if nothing was left of it
+  // known: the scale of an equal law; 0 if no such law was normalised, -1 if nothing was left of it
   __device__ child_law(const device_row<S, Whole>& q, std::span<const token_id> left_out,
                        token_id alone, token_id if_nothing_is_left, float* known)
       : row_(row_without<device_row<S, Whole>>(q, {})), token_(alone) {
@@ -89,8 +89,9 @@ class child_law {
   status why_ = status::ok;
 };
 
-// The rows that requests with trees need: draft_rows of the draft, then most + 1 of the target. Of
-// the draft those that children were proposed from, or, with all_of_draft, those after every node.
+// The rows that requests with trees need: draft_rows of the draft, then most + 1 of the target.
+// Draft rows are needed where children were proposed from them, or, with all_of_draft, after every
+// node.
 template <class S, bool Whole>
 struct rows_of_trees {
   static constexpr bool whole = Whole;
@@ -125,7 +126,7 @@ inline __device__ bool siblings_together(const draft_tree& tree) {
   return ascends;
 }
 
-// What the threads of a block share of its tree.
+// The data of its tree that the threads of a block share.
 struct shared_tree {
   row_facts facts[2 * most_in_tree + 2];
   tree_node nodes[most_in_tree + 1];
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(threads, 1)
     return device_row(target_row<Whole>(b, r, n), shared.facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
-    // Policies that do not read the draft ask for no row of it, and there may be none.
+    // Policies that do not read the draft ask for no draft row, and there may be no such row.
     return device_row(draft_row<Whole>(b, r, n), shared.facts[n], together);
   };
   const auto law = [&](std::size_t i) {
@@ -214,8 +215,8 @@ cudaError_t verify_tree_rows(const rows_of_trees<S, Whole>& rows, const Policies
 
 }  // namespace detail
 
-// Bytes of device memory that verify_trees() needs: V floats for each level of each tree (what is
-// left of nodes), and 32 bytes for each block of 1024 logits. It must be aligned to 16.
+// Bytes of device memory that verify_trees() needs: V floats for each level of each tree (the
+// residuals of nodes), and 32 bytes for each block of 1024 logits. It must be aligned to 16.
 template <class S>
 [[nodiscard]] std::size_t verify_trees_storage(const tree_batch<S>& b) {
   return detail::residual_bytes(b) +
@@ -226,10 +227,10 @@ template <class S>
 // captured in a graph.
 //   verifier   traversal or recursive_rejection
 //   storage    verify_trees_storage(b) bytes, written
-// All else as for verify(). Every target row is read once, every draft's row that children were
-// drawn from as well; a law of which siblings were left out costs one read more when its child is
-// visited; a failed child that was drawn costs a read of its law and, if it is the first of its
-// siblings, of the target's row.
+// All else as for verify(). Every target row is read once, and so is every draft row that children
+// were drawn from. A law without some siblings costs one more read when its child is visited. A
+// failed child that was drawn costs a read of its law and, if it is the first of its siblings, of
+// the target's row.
 template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies,
                                        const Verifier& verifier, const tree_outcome& out,

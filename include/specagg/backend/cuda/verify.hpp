@@ -69,8 +69,8 @@ struct coupled {
 
 namespace detail {
 
-// What the kernels ask of a batch<S>; and, by functions of the same names, of a batch of another
-// shape (backend/cuda/ragged.hpp).
+// The functions by which the kernels read a batch<S>. Batches of another shape have functions of
+// the same names (backend/cuda/ragged.hpp).
 template <class S>
 __device__ std::size_t tokens_given(const batch<S>& b, std::size_t /*r*/) {
   return b.most;
@@ -87,7 +87,7 @@ template <class S>
 __device__ double temperature_of(const batch<S>& b, std::size_t r, bool /*of_draft*/) {
   return b.temperature ? b.temperature[r] : 1;
 }
-// The rows that request r has of a matrix of `count` rows.
+// The rows of request r in a matrix of `count` rows.
 __device__ inline row_range range_of(const row_range* given, std::size_t count,
                                      std::size_t requests, std::size_t r) {
   const std::size_t each = count / requests;
@@ -122,8 +122,9 @@ __device__ std::size_t cluster_number(const Together& together) {
   return blockIdx.x / together.size();
 }
 
-// What a request has drafted: draft::size() and bonus_follows(). Found by the threads of a warp, of
-// which each looks at one token: else every thread would load them one after the other.
+// The draft of a request: draft::size() and bonus_follows(). The threads of a warp find them
+// together. Each looks at one token; otherwise every thread would load all tokens one after the
+// other.
 struct draft_found {
   std::size_t size;
   bonus_choice bonus;
@@ -170,13 +171,15 @@ struct rows_of_drafts {
   }
 };
 
-// Where a row has the sums of its blocks: one for each at its temperature, and as many at 1.
+// The sums of the blocks of a row: one for each block at the row's temperature, and as many at
+// temperature 1.
 template <class Rows>
 __device__ block_sum<float>* sums_of(const Rows& rows, std::size_t r, std::size_t j,
                                      block_sum<float>* sums) {
   return sums + (r * rows.of_request() + j) * 2 * block_count(rows.b.vocabulary);
 }
-// The second kernel may start while the first one runs, and waits here for all that it wrote.
+// The second kernel may start while the first one runs, and waits here for everything that the
+// first has written.
 __device__ inline void start_next_kernel() {
 #if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
   asm volatile("griddepcontrol.launch_dependents;");
@@ -188,8 +191,9 @@ __device__ inline void wait_for_last_kernel() {
 #endif
 }
 
-// Thread blocks of sum_rows that share a multiprocessor. Of a whole row in 16 bits the 64 logits of
-// a thread take 32 registers, which leaves room for 4; others take more.
+// Thread blocks of sum_rows that share a multiprocessor. If a whole row has 16-bit logits, the 64
+// logits of a thread take 32 registers, which leaves room for 4 thread blocks; other rows take
+// more.
 template <class Rows>
 inline constexpr int sums_at_once =
     Rows::whole && sizeof(*Rows{}.b.draft) <= 2 && sizeof(*Rows{}.b.target) <= 2 ? 4 : 2;
@@ -207,7 +211,7 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     if (b < blocks) sum_block_of(row, b, temperature, confidence, sums_of(rows, r, j, sums) + b);
   });
 }
-// The facts of all rows of request r, which the threads share. A warp finds those of one row.
+// The facts of all rows of request r, which the threads share. A warp finds the facts of one row.
 template <class Rows, bool Whole>
 __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, block_sum<float>* sums,
                            row_facts* facts, const collective<Whole>& together) {
@@ -223,8 +227,8 @@ __device__ void find_facts(const Rows& rows, std::size_t r, bool confidence, blo
   together.synchronise();
 }
 
-// What is known of a row of a batch, and the row that can be read with it. Filtered batches have
-// others (backend/cuda/ragged.hpp).
+// The type of the facts of a batch's rows, and of a row that is read with them. Filtered batches
+// have other types (backend/cuda/ragged.hpp).
 template <class Batch>
 struct known_rows {
   using facts = row_facts;
@@ -245,7 +249,7 @@ struct same_for_all {
   __device__ const Policy& operator[](std::size_t) const { return policy; }
 };
 
-// What a request's verification has found. write() is of the threads of a warp.
+// The result of a request's verification. write() is called by the threads of a warp.
 struct verified {
   verdict said;
   const emission* emissions;            // before with_logs()
@@ -260,9 +264,9 @@ __device__ inline void write(const outcome& out, std::size_t r, std::size_t most
   if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
 }
 
-// What verify_requests asks of a batch, with others for parts of rows (backend/cuda/sharded.hpp):
-// how its threads read rows together; whether an earlier launch has verified the request; and what
-// becomes of the result.
+// The functions by which verify_requests uses a batch; batches of parts of rows have their own
+// (backend/cuda/sharded.hpp). They say how threads read rows together, whether an earlier launch
+// has verified the request, and where the result goes.
 template <class Batch, bool Whole>
 __device__ collective<Whole> together_of(const rows_of_drafts<Batch, Whole>&,
                                          shared_memory& memory) {
@@ -293,7 +297,7 @@ __global__ void __launch_bounds__(threads, 2)
   const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
   if (is_finished(b, r)) return;
-  // Shared, not held in the registers of each thread: the loops over rows need all that there are.
+  // Shared, not held in the registers of each thread: the loops over rows need all registers.
   alignas(16) __shared__ unsigned char chooser_memory[sizeof(random_streams)];
   auto& chooser = *reinterpret_cast<random_streams*>(chooser_memory);
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
@@ -340,8 +344,8 @@ cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sum
   config.stream = stream;
   return cudaLaunchKernelEx(&config, sum_rows<Rows>, rows, confidence, sums);
 }
-// Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and
-// nothing that its kernels need is null or too small.
+// Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and all
+// memory that its kernels need is given and large enough.
 template <class Batch, class Outcome>
 bool can_launch(const Batch& b, const Outcome& out, std::size_t most, bool reads_draft,
                 const void* storage, std::size_t storage_bytes, std::size_t needed_bytes) {
@@ -422,9 +426,9 @@ template <class S>
 //   verifier   token_verifier, block_verifier, match_verifier, or coupled
 //   storage    verify_storage(b) bytes, written
 // Returns the error of a launch, or cudaErrorInvalidValue for sizes out of range, a null pointer,
-// or storage that is too small or not aligned, or a matrix without rows or, without ranges, one
-// whose rows are not as many for each request. An error of one request is in its verdict. That the
-// matrices have as many rows as it says is not checked.
+// or storage that is too small or not aligned, or a matrix without rows, or, without ranges, a
+// matrix whose number of rows is not a multiple of `requests`. An error of one request is in its
+// verdict. Whether the matrices really have as many rows as stated is not checked.
 template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const batch<S>& b, const Policies& policies,
                                  const Verifier& verifier, const outcome& out, void* storage,
