@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known only at run time: which policy of several (policy/any_of.hpp), or which kind of row
-// (rows/any_row.hpp). Code that uses it is compiled for each of them, or once.
+// Run-time choice of a policy (policy/any_of.hpp) or of a kind of row (rows/any_row.hpp). Code that
+// uses it is compiled once for each alternative (any_of, any_row), or a single time, with a
+// dispatch (compiled_once).
 #pragma once
 #include <type_traits>
 
@@ -8,10 +9,10 @@
 
 SPECAGG_BEGIN
 
-// Has a member visit(f): f(what was chosen, by its own type).
+// A choice has a member visit(f), which calls f with the chosen object, in its own type.
 template <class T>
 concept OneOfSeveral = requires { T::compiled_for_each; };
-// The same, and its users compile their code for each type that it may hold.
+// A choice whose users compile their code for each alternative.
 template <class T>
 concept CompiledForEach = OneOfSeveral<T> && T::compiled_for_each;
 
@@ -24,7 +25,7 @@ struct compiled_once : T {
   using T::T;
   constexpr compiled_once() = default;
   constexpr compiled_once(const T& one) : T(one) {}
-  // Of a row (rows/distribution.hpp): what it is made of is compiled once, too.
+  // For a row (rows/distribution.hpp): code for its normalised row is compiled once, too.
   decltype(auto) normalise(bool confidence = false) const
     requires requires(const T& row) { row.normalise(true); }
   {

@@ -183,8 +183,8 @@
 #if defined(__CUDACC__)
 #define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
 #define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")
-// Around what calls a policy's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would
-// put nothing there.
+// Stands around code that calls a policy's functions: a function that lacks SPECAGG_FUNCTION is an
+// error. Otherwise nvcc would leave the call out.
 #define SPECAGG_BEGIN_CALLS _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011,20014")
 #else
 #define SPECAGG_PUSH_WARNINGS_
@@ -193,9 +193,10 @@
 #endif
 #define SPECAGG_END_CALLS SPECAGG_POP_WARNINGS_
 
-// What else makes other code of the same functions has a part in the namespace's name, so one
-// program may have both: a build without NDEBUG checks more; nvcc has other vectors than g++, in
-// host code, too; a part of an instruction set is not used here, but by the compiler.
+// Each build setting that changes generated code adds a suffix to the inline namespace, so objects
+// built differently can be linked together. A build without NDEBUG checks more. nvcc has other
+// vectors than g++, in host code, too. A part of an instruction set is used by the compiler, though
+// not by the library.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define SPECAGG_CHECKS_LAWS 0
 #define SPECAGG_CHECKED_

@@ -15,7 +15,7 @@
 // T, probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing
 // is allocated. Each function reads the rows once to normalise them, and once for its sum.
 //
-// What goes wrong: the number is NaN, or the token is no_token and `why` says why, where
+// Errors: the number is NaN, or the token is no_token and `why` says why, if
 //   * a row is invalid (NaN, +inf, a negative probability, every token masked, none at all) or its
 //     sum is further than 1e-3 from 1
 //   * the sizes differ

@@ -27,10 +27,10 @@ SPECAGG_BEGIN
 // A source may also say what its context is:
 //   tokens()                the tokens of its context, in order; without the nodes of a tree that
 //                           has not ended
-// Then the decoders roll it back to what its context and their text have in common. Of a source
-// that does not say it they know the position alone: before it gets another text, or one that was
-// changed before that position, the caller must roll it back. Otherwise its rows are those of the
-// text before, and no status says so.
+// Then the decoders roll it back to the beginning that its context and their text have in common.
+// If a source has no tokens(), the decoders know its position alone. Before such a source gets
+// another text, or a text that was changed before its position, the caller must roll it back.
+// Otherwise its rows follow the text before, and no status says so.
 //
 // If extend() throws, the exception reaches the decoder's caller. The text and the processor then
 // hold the verified tokens, and the models hold no more than these. Speculative decoding equals the
@@ -46,14 +46,14 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
 };
 
 // A model that can score a tree of tokens in one call (verify/tree.hpp): every node attends to the
-// context and its own ancestors, so its row is the one that its path alone would give.
+// context and its own ancestors, so the node's row is the same as after its path alone.
 //   extend_tree(tokens, parents, logits)  appends nodes to a tree after the context, which begins
 //                           with the first call. Nodes count from 1 in the order in which they were
 //                           appended; node i follows node parents[i] before it, 0: the context.
 //                           Writes the logits that follow each of the last logits.size() / V nodes
 //                           of this call. position() counts all nodes. On any status but ok nothing
 //                           is appended
-//   keep_path(nodes)        ends the tree: keeps these nodes, each the child of the one before, the
+//   keep_path(nodes)        ends the tree: keeps these nodes, each a child of the node before, the
 //                           first a child of the context, and removes the others. On any status but
 //                           ok the tree is as it was
 // rollback() to where the tree began, or before, removes all of it. Other calls in between are not
@@ -70,9 +70,9 @@ concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> 
 //   hidden_size()  the width of a hidden state
 //   hidden(i)      the hidden state after token i of the context, as hidden_size() numbers: after
 //                  the model's final norm, so the output matrix times it is the row that extend()
-//                  gives there. It is a function of the tokens up to i. Empty where the model does
-//                  not have it: it was not asked to keep it, it has it of its last call alone, or
-//                  the token is a node of a tree that has not ended. The memory is the model's, and
+//                  gives there. It is a function of the tokens up to i. Empty if the model does not
+//                  have it: it was not asked to keep it, it has it of its last call alone, or the
+//                  token is a node of a tree that has not ended. The memory is the model's, and
 //                  stays as it is until the next call of a member that is not const
 template <class S>
 concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
@@ -80,8 +80,8 @@ concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
   { c.hidden(i) } -> std::convertible_to<std::span<const typename S::value_type>>;
 };
 
-// What a call for several texts does to one of them: extend(tokens, logits), or where there are
-// parents, extend_tree(tokens, parents, logits).
+// The part of one text in a call for several texts: extend(tokens, logits), or with parents
+// extend_tree(tokens, parents, logits).
 template <class S>
 struct addition {
   S* to = nullptr;

@@ -36,9 +36,10 @@ inline code_point first_code_point(std::string_view text) {
   return {value, size, true};
 }
 
-// Controls, characters without a width but for combining marks, and those that change the direction
-// of the text or the line. (Ranges of Unicode's categories Cc, Cf, Zl, Zp, the variation selectors,
-// the fillers, private use, and code points that are no characters.)
+// Whether a reader sees the character. Invisible are controls, characters without a width except
+// combining marks, and characters that change the direction of the text or the line. (Ranges of
+// Unicode's categories Cc, Cf, Zl, Zp, the variation selectors, the fillers, private use, and code
+// points that are no characters.)
 inline bool is_seen(std::uint32_t c) {
   constexpr std::uint32_t unseen[][2] = {
       {0, 0x1f},          {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},
@@ -49,17 +50,17 @@ inline bool is_seen(std::uint32_t c) {
       {0xe000, 0xf8ff},   {0xfdd0, 0xfdef},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},
       {0xffa0, 0xffa0},   {0xfff0, 0xfffb},   {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},
       {0xe0000, 0x10ffff}};
-  if ((c & 0xfffe) == 0xfffe) return false;  // the last two of every plane
+  if ((c & 0xfffe) == 0xfffe) return false;  // the last two code points of every plane
   return std::none_of(std::begin(unseen), std::end(unseen),
                       [&](auto& r) { return c >= r[0] && c <= r[1]; });
 }
 
 }  // namespace utf8
 
-// The text with \n, \t, \x1b, \u{202e} for what is not seen and \xff for bytes that are not UTF-8.
-// If that is longer than `most` bytes (at least 3), it is cut before a character and ends in "...".
-// Printable text is unchanged, so the function may be applied twice. A backslash stays one: the
-// result is for people, and cannot be read back.
+// The text with \n, \t, \x1b, \u{202e} for invisible characters and \xff for bytes that are not
+// UTF-8. If that is longer than `most` bytes (at least 3), it is cut before a character and ends in
+// "...". Printable text is unchanged, so the function may be applied twice. A backslash stays one:
+// the result is for people, and cannot be read back.
 inline std::string printable(std::string_view text, std::size_t most = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string line;

@@ -39,16 +39,16 @@ SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64
   return {x[0][0], x[1][0], x[2][0], x[3][0]};
 }
 
-// What a number is used for. Two streams never share numbers: the residual must not use the noise
+// The use of a random number. Two streams never share numbers: the residual must not use the noise
 // that drew the draft.
 enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
 
-// Where a number is used: the absolute position of the token that it decides, and the position
-// where the current draft round began. Block verification conditions on noise beyond the accepted
-// prefix, so the next round must not use that noise again; `start` makes the rounds differ. Coupled
-// noise must be the same in all rounds. There `start` is 0 for the first word of a token and 1 for
-// the second. branch: 0, except in a tree of drafts, which has several tokens for one position
-// (verify/tree.hpp).
+// The place at which a random number is used: the absolute position of the token that it decides,
+// and the position where the current draft round began. Block verification conditions on noise
+// beyond the accepted prefix, so the next round must not use that noise again; `start` makes the
+// rounds differ. Coupled noise must be the same in all rounds. For this noise `start` is 0 for the
+// first word of a token and 1 for the second. branch: 0, except in a tree of drafts, which has
+// several tokens for one position (verify/tree.hpp).
 struct moment {
   stream use;
   std::uint32_t position;
@@ -57,7 +57,7 @@ struct moment {
 };
 
 namespace detail {
-struct some_rows {  // what weights are made of, for the concept below; never read
+struct some_rows {  // the rows of weights in the concept below; never read
   using value_type = float;
   struct block {
     template <class V>
@@ -88,8 +88,8 @@ concept Chooser =
 //   key      words 0 and 1 of philox({request low, request high, site, 0x73706563}, seed)
 //   counter  {index / 4, position, start, stream}
 //   coins and draws use words 0 and 1 as 53 bits; their index / 4 is the branch
-//   noise for token v uses word v mod 4 of index v at start 0; where it is `rarest` or larger,
-//   also the one at start 1
+//   noise for token v uses word v mod 4 of index v at start 0; if this word is `rarest` or larger,
+//   also the same word at start 1
 class random_streams {
  public:
   SPECAGG_FUNCTION constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0,

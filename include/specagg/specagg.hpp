@@ -29,8 +29,8 @@
 // They allocate no memory, throw no exception and need no run-time type information.
 //
 // The headers stand in the order in which the data flows, and each includes only headers above it.
-// What proposes tokens, calls models and writes whole texts is in decoders.hpp, which includes
-// this.
+// decoders.hpp, which includes this header, has the code that proposes tokens, calls models and
+// writes whole texts.
 #pragma once
 #include <specagg/detail/hide_macros.hpp>
 #include <specagg/config.hpp>

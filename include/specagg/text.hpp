@@ -13,8 +13,9 @@ SPECAGG_BEGIN
 
 // The text of one request: tokens[0..size) of a buffer that is long enough to grow in. The prompt
 // comes first, with at least one token. The models may have seen any prefix of the text. Models
-// with tokens() (logit_source.hpp) may have seen any text: they are rolled back to what both have
-// in common. push() of the processor has been called for every token of it.
+// with tokens() (logit_source.hpp) may have seen any text: they are rolled back to the beginning
+// that their context and this text have in common. push() of the processor has been called for
+// every token of it.
 struct text {
   std::span<token_id> tokens;
   std::size_t size = 0;
@@ -28,7 +29,7 @@ void append(text& t, token_id token, P& processor) {
   ++t.size;
 }
 
-// What holds a prefix of the text and can go back: a model, or a drafter (draft/drafter.hpp).
+// A model or a drafter (draft/drafter.hpp): it holds a prefix of the text and can go back.
 template <class M>
 concept Follower = requires(M& m, std::size_t n) {
   { m.position() } -> std::convertible_to<std::size_t>;
@@ -36,7 +37,7 @@ concept Follower = requires(M& m, std::size_t n) {
 };
 
 // Rolls the models back to n tokens. If a model refuses rollback(n), rollback(0) is called. A
-// status other than ok: a model refused that too. Its rows are of no use until it is back at
+// status other than ok: a model refused both calls. Its rows are of no use until it is back at
 // position n or before.
 template <Follower... M>
 status rollback(std::size_t n, M&... models) {
@@ -119,7 +120,7 @@ status score_call(std::span<const token_id> tokens, M& model,
   call = {&model, tokens.subspan(model.position()), logits};
   return s;
 }
-// What score() does with the rows of that call.
+// Processes the rows of that call for score().
 template <class T, class P>
 void process_rows(std::span<const token_id> tokens, std::size_t vocabulary, P& processor,
                   std::span<T> logits) {

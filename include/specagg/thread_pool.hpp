@@ -39,8 +39,8 @@ inline void spin_pause() {
 class thread_pool {
  public:
   // If the system makes fewer threads than asked for (limited memory or processes), the pool keeps
-  // half of those it could make, the calling thread included, because the rest of the program needs
-  // some too. threads() returns the number.
+  // half of the threads it could make, the calling thread included, because the rest of the program
+  // needs threads too. threads() returns the number.
   explicit thread_pool(unsigned threads) {
     while (!start(threads)) {
       threads = this->threads() / 2;

@@ -45,8 +45,8 @@ class end_tokens {
 // How far a sum of probabilities may be from 1 and still be scaled to 1.
 inline constexpr double normalisation_tolerance = 1e-3;
 
-// What happened to one row, one verification or one model call. Core functions return a status and
-// never throw. "no token" means: none at that position. If only the draft's row is invalid, the
+// The outcome of one row, one verification or one model call. Core functions return a status and
+// never throw. "no token" means: no token at that position. If only the draft's row is invalid, the
 // draft ends before it (verify/verify.hpp).
 enum class [[nodiscard]] status : std::uint8_t {
   ok,

@@ -9,12 +9,12 @@
 SPECAGG_BEGIN
 namespace detail {
 
-// A check of what a call is given is a struct with two members:
+// A check of a call's arguments is a struct with two members:
 //   static constexpr bool fits   whether the call can be compiled
 //   static void say()            if not: a static_assert that fails
-// first_misfit<Checks...>::type is the first that does not fit, or void. Later ones are not looked
-// at: they may assume what was checked before. Where it is not void, say() is called and what needs
-// the arguments is not compiled, so there is one error, once, however often it is found.
+// first_misfit<Checks...>::type is the first check that does not fit, or void. Later checks are not
+// looked at: they may assume that the earlier checks fit. If a check fails, only its static_assert
+// is compiled, not the code that needs the arguments. So the user sees one error, once.
 template <class... Checks>
 struct first_misfit {
   using type = void;
