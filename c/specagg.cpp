@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C library: arguments to requests of the engine (bindings/engine.hpp), and back.
+// The C library: arguments to requests of the engine (c/bindings/engine.hpp), and back.
 #include <algorithm>
 #include <exception>
 #include <limits>

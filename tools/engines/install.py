@@ -22,7 +22,7 @@ def pip(*words, python=PYTHON):
 def is_newest():
     """Whether this package is installed and no source of it has changed since."""
     there = list(PLACE.glob("venv/lib/*/site-packages/specagg-*.dist-info/RECORD"))
-    sources = "include/**/*.hpp bindings/*.* cmake/*.cmake python/src/* python/specagg/*.py python/*.*"
+    sources = "include/**/*.hpp c/bindings/*.* cmake/*.cmake python/src/* python/specagg/*.py python/*.*"
     changed = max(file.stat().st_mtime for one in sources.split() for file in ROOT.glob(one))
     return bool(there) and there[0].stat().st_mtime > changed
 
