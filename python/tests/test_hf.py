@@ -586,7 +586,7 @@ def test_custom_generate(target: Any, near: Any) -> None:
         assert torch.equal(own(target, PROMPTS, MASK, custom_generate=hook), own(target, PROMPTS, MASK))
 
 
-FOLDER = pathlib.Path(__file__).parents[2] / "integrations/transformers"
+FOLDER = pathlib.Path(__file__).parents[1] / "integrations/transformers"
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no folder")
