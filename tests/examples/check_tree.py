@@ -67,7 +67,7 @@ MISTAKES = [
     ("docs/trees.md", "may depend on tokens", "may depend .5 on tokens", "says \".5\": write 0."),
     ("docs/mathematics.md", "`rollback_refused`", "`rollback`", "has no status rollback_refused"),
     ("CHANGELOG.md", "has forty prompts", "has thirty prompts", "there are 40"),
-    ("packaging/vcpkg/vcpkg.json", r'"version": "[\d.]+"', '"version": "77.0.1"', "is not CMakeLists.txt's"),
+    ("cmake/vcpkg/vcpkg.json", r'"version": "[\d.]+"', '"version": "77.0.1"', "is not CMakeLists.txt's"),
     ("include/specagg/config.hpp", "VERSION_MINOR ", "VERSION_MINOR 7", "SPECAGG_VERSION_MINOR is not CMakeLists.txt's"),
 ]
 COMMENTS = [  # of a function, a group, a member, one of several members, a template

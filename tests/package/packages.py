@@ -31,8 +31,8 @@ if git("rev-parse", "--verify", "HEAD").returncode != 0:
     sys.exit()
 shutil.rmtree(folder, ignore_errors=True)
 
-ported = json.loads((ROOT / "packaging/vcpkg/vcpkg.json").read_text())["version"]
-assert ported == version, f"packaging/vcpkg/vcpkg.json has version {ported}, CMakeLists.txt {version}"
+ported = json.loads((ROOT / "cmake/vcpkg/vcpkg.json").read_text())["version"]
+assert ported == version, f"cmake/vcpkg/vcpkg.json has version {ported}, CMakeLists.txt {version}"
 
 # --- the archive ---
 digests = []
@@ -85,7 +85,7 @@ else:
     version = ported  # of the tree as it stands
     home = {"CONAN_HOME": str(folder / "conan")}
     run("conan", "profile", "detect", **home)
-    made = run("conan", "create", ROOT / "packaging/conan", "-s", "compiler.cppstd=20",
+    made = run("conan", "create", ROOT / "cmake/conan", "-s", "compiler.cppstd=20",
                "-s", "build_type=Debug", "-o", "specagg/*:with_xsimd=False", "--no-remote", "-c", "tools.build:jobs=1",
                "-c", f"tools.cmake.cmake_layout:test_folder={folder}/conan-test", **home)
     assert f"specagg {version}: ok, 2 tokens" in made and "\nscalar\n" in made, made

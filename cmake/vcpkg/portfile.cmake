@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An overlay port that installs the tree it stands in:
-#   vcpkg install specagg --overlay-ports=packaging/vcpkg
+#   vcpkg install specagg --overlay-ports=cmake/vcpkg
 # A port for the registry gets its source by vcpkg_from_github() instead; the rest stays.
 # vcpkg does not notice changes outside this folder: after one, add --no-binarycaching.
 cmake_path(SET SOURCE_PATH NORMALIZE "${CMAKE_CURRENT_LIST_DIR}/../..")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conan 2: conan create packaging/conan -s compiler.cppstd=20
+"""Conan 2: conan create cmake/conan -s compiler.cppstd=20
 
 Packs the tree it stands in. -o "specagg/*:with_xsimd=False" takes no package from a remote: then xsimd is used where the
 compiler finds it, and the code is scalar, many times slower with the same tokens, where it does not.
