@@ -167,7 +167,7 @@ typedef struct specagg_numbers {
   double acceptance, distance_to_target, distance, divergence;
 } specagg_numbers;
 
-/* "0.4.0". */
+/* "MAJOR.MINOR.PATCH". */
 SPECAGG_API const char* specagg_version(void);
 
 /* SPECAGG_ABI of the library. */
