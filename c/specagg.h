@@ -28,7 +28,7 @@ extern "C" {
 /* The number of this header's functions and structs, 1000 major + minor: those of the soname. A
  * library that is loaded by name has the same structs if its specagg_abi_version() is this. */
 #define SPECAGG_ABI_MAJOR 0
-#define SPECAGG_ABI_MINOR 4
+#define SPECAGG_ABI_MINOR 5
 #define SPECAGG_ABI (1000 * SPECAGG_ABI_MAJOR + SPECAGG_ABI_MINOR)
 
 /* No token. In a draft: it ends here. */

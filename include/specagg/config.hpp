@@ -4,9 +4,9 @@
 #pragma once
 
 #define SPECAGG_VERSION_MAJOR 0
-#define SPECAGG_VERSION_MINOR 4
+#define SPECAGG_VERSION_MINOR 5
 #define SPECAGG_VERSION_PATCH 0
-#define SPECAGG_VERSION "0.4.0"
+#define SPECAGG_VERSION "0.5.0"
 
 // The second line ends the compilation: older compilers would go on with thousands of errors.
 #if !defined(SPECAGG_ALLOW_OTHER_COMPILERS) && defined(__cplusplus) && __cplusplus < 202002L

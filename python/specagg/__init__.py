@@ -15,7 +15,7 @@ from ._text_policy import TextPolicy, by_position, entropy_window, phase, regret
 from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .traced import traced
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 __all__ = [
     "Audit",
     "Curve",

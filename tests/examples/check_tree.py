@@ -4,6 +4,7 @@
 import pathlib, re, shutil, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSION = re.search(r"project\(specagg VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
 # File, what stands there (a regular expression; None: an earlier mistake does it), what is put in its place, what
 # check-tree says (None: another line has it).
@@ -40,7 +41,8 @@ MISTAKES = [
     ("docs/proofs.md", r"`verify_match_emits_pi` \|", "`verify_match_emits_tau` |", "verify_match_emits_tau is no theorem"),
     ("proofs/theorems.v", "Print Assumptions unanimous_winner.", "", None),
     ("docs/proofs.md", None, None, "unanimous_winner is not in proofs/theorems.v"),
-    ("CHANGELOG.md", r"\n## 0\.3\.0 ", "\n## 0.4.0 (2026-11-30)\n\n## 0.3.0 ", "results have changed since 0.4.0, and the version is 0.4.0"),
+    ("CHANGELOG.md", r"\n(?=## \d)", f"\n## Unreleased\n### Results that change\n\n## {VERSION} (2026-11-30)\n\n",
+     f"and the version is {VERSION}"),
     ("docs/drafters.md", "more than three target steps", "more than four target steps", "and tools/cli/draft_watch.hpp has 3"),
     ("docs/drafters.md", r"\(`draft/counts.hpp`\)", "(`draft/suffix_tree.hpp`)", "names draft/suffix_tree.hpp, which is not"),
     ("docs/experiments/claims.md", r"\*\*±\*\* is one standard", "**±** is two standard", "prints ± and does not say"),
