@@ -58,8 +58,8 @@ struct cascade_workspace {
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
   std::vector<emission> emissions;            // the longer of longest_run + 1 and longest_response
   std::vector<double> scratch;                // verify_scratch(V)
-  // What a failed call leaves to the next one: it ended at left_at; left_from is where the small
-  // model's run began, or the large model's response.
+  // The state that a failed call leaves to the next one: it ended at left_at; left_from is where
+  // the small model's run began, or the large model's response.
   std::size_t left_from = 0, left_at = 0;
 
   // If a run is longer than memory can be counted for, it is made for none: BiLD is refused.
@@ -75,7 +75,7 @@ struct cascade_workspace {
         scratch(verify_scratch(vocabulary)) {}
 };
 
-// What a deferral rule can read before the large model is called: one row. The view has no p, so a
+// The view of a deferral rule before the large model is called: one row. It has no p, so a
 // policy whose decision reads p does not compile. (The equation for pi may name p, because pi is
 // not evaluated on this view.)
 template <class V, bool Confidence>
@@ -129,8 +129,8 @@ status write_token(text& t, const R& row, moment m, C& chooser, P& processor,
 inline moment moment_of(stream use, std::size_t position, std::size_t start) {
   return {use, std::uint32_t(position), std::uint32_t(start)};
 }
-// Where the run or response began that a failed call left at the end of this text; else the text's
-// end.
+// The beginning of the run or response that a failed call left at the end of this text; else the
+// text's end.
 template <class T>
 std::size_t left_from(const text& t, const cascade_workspace<T>& work) {
   const bool left =

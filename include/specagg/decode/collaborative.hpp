@@ -159,7 +159,7 @@ struct collaboration {
     return row;
   }
 
-  // Where no drafts are cached, the drafter proposes, and what was abandoned is drawn again.
+  // If no drafts are cached, the drafter proposes, and abandoned drafts are drawn again.
   status draft() {
     if (work.cached > 0) return status::ok;
     if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
@@ -212,7 +212,7 @@ struct collaboration {
     to_draft = ends() ? 0 : std::min(options.gamma[k], free);
     return status::ok;
   }
-  // Where model 0 has a dead end, pi exists: what the drafter proposed there is dropped, as model 0
+  // At a dead end of model 0 pi exists: the drafter's tokens from there on are dropped, as model 0
   // would have drafted nothing.
   void drop_dead_ends() {
     for (std::size_t j = 0; j < made.proposed; ++j)

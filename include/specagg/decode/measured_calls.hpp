@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of a model cost, measured: plan/load.hpp decides by it.
+// The measured cost of a model's calls: plan/load.hpp decides by it.
 #pragma once
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decoders share: the loop over rounds, and the parts of a round of speculative decoding whose
-// draft is a chain (speculative.hpp) or a tree (tree.hpp): draft, score, verify, commit.
+// The common part of decoders: the loop over rounds, and the parts of a round of speculative
+// decoding whose draft is a chain (speculative.hpp) or a tree (tree.hpp): draft, score, verify,
+// commit.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -15,7 +16,7 @@ SPECAGG_BEGIN
 
 namespace detail {
 
-// Of what a round has emitted after `before` tokens: whether a token ends the text. Then `why` is
+// Whether a token that a round emitted after `before` tokens ends the text. Then `why` is
 // the status of cut(n), where n is the size after that token.
 template <class Cut, class Accept>
 bool ends_text(std::span<const emission> emitted, std::size_t before, const end_tokens& end_of_text,
@@ -107,7 +108,7 @@ struct in_turn {
       if (r.runs()) r.verify();
   }
 };
-// Of one text; returns its result.
+// The round of one text. Returns its result.
 template <class Round>
 auto run_round(Round&& round) {
   detail::run_rounds(std::span(&round, 1), in_turn());

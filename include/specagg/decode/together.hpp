@@ -3,7 +3,7 @@
 // target model, and in one call of the draft model for each drafted token. Texts come and go
 // between rounds.
 //
-// What is promised, with models that give a text the same row in any call:
+// Promises, with models that give a text the same row in any call:
 // * Every text has the law that it has alone.
 // * Where each text decides alone how long its drafts are (each_alone), it is, token by token, the
 //   one that speculative_decode writes alone.
@@ -148,7 +148,7 @@ class together_workspace {
           calls.push_back(call);
           called_.push_back(&r);
         }
-      // Where it fails, the drafter's next() finds out why.
+      // If it fails, the drafter's next() finds out why.
       (void)specagg::extend_all(std::span(calls));
       for (std::size_t i = 0; i < calls.size(); ++i) called_[i]->called(calls[i].why == status::ok);
     }

@@ -17,7 +17,7 @@
 
 SPECAGG_BEGIN
 
-// What proposes certain tokens without a model (lookup_drafter): continuations(position, tokens)
+// A drafter of certain tokens, without a model (lookup_drafter): continuations(position, tokens)
 // writes those that may follow position.tokens, the best first, and returns how many.
 template <class D>
 concept TreeDrafter =

@@ -54,17 +54,17 @@ struct tree_workspace {
   // By node; 0 is the text.
   std::vector<T> draft_logits, target_logits = std::vector<T>((nodes + 1) * vocabulary);
   std::vector<row> draft_rows = std::vector<row>(nodes + 1), target_rows = draft_rows;
-  // What each node was drawn from.
+  // The row that each node was drawn from.
   std::vector<proposal_row<row>> laws = std::vector<proposal_row<row>>(nodes + 1);
   std::vector<std::uint32_t> depths = std::vector<std::uint32_t>(nodes + 1);
-  // Of a tree that grows: R and q of plan/tree_growth.hpp.
+  // For a tree that grows: R and q of plan/tree_growth.hpp.
   std::vector<double> reached = std::vector<double>(nodes + 1), shares = reached;
   std::vector<tree_node> memory = std::vector<tree_node>(nodes + 1);
-  // Of node i at i - 1.
+  // Node i stands at i - 1.
   std::vector<token_id> tokens = std::vector<token_id>(nodes + 1);
   std::vector<std::uint32_t> parents = depths;
   std::vector<token_id> path = tokens;  // of one path
-  // What one call of a model appends.
+  // The tokens and parents that one call of a model appends.
   std::vector<token_id> call_tokens = std::vector<token_id>(nodes + depth + 1);
   std::vector<std::uint32_t> call_parents = std::vector<std::uint32_t>(nodes + depth + 1);
   std::vector<typename row::value_type> residual =

@@ -44,7 +44,7 @@ struct drafting_workspace {
   std::vector<R> draft_rows = std::vector<R>(gamma + 1);
   std::vector<normal_form<processed_row<T>>> target_rows =
       std::vector<normal_form<processed_row<T>>>(gamma + 1);
-  // Of each token: the number of the drafter that it came from, and the confidence of the row.
+  // For each token: the number of its drafter, and the confidence of its row.
   std::vector<std::uint8_t> drafters = std::vector<std::uint8_t>(gamma);
   std::vector<double> confidences = std::vector<double>(gamma);
   std::vector<emission> emissions = std::vector<emission>(gamma + 1);

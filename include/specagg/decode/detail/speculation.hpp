@@ -201,7 +201,7 @@ class speculation {
   }
   const verifier_type& verifier() const { return text_->verifier; }
   std::size_t scratch() const { return verify_scratch(text_->work.vocabulary, result_.drafted); }
-  // What was drafted with noise that later rounds use is not seen by the length.
+  // The length does not see tokens that were drafted with noise that later rounds use again.
   void decide(const verdict& decided) {
     decided_ = decided;
     std::span<const draft_acceptance> acceptances = measured();
@@ -282,9 +282,9 @@ class speculation {
                              options().end_of_text, cut, accept, x.why);
   }
 
-  // Of the rows asked of each drafter.
+  // The number of rows asked of each drafter.
   using counts = std::array<std::size_t, drafters>;
-  // What is known after asking for the bonus row, once ask_bonus_row() has.
+  // The answer to the question for the bonus row, once ask_bonus_row() has asked.
   struct answer {
     bool known = false;
     status why = status::ok;
