@@ -52,7 +52,7 @@ int main() {
   const double a = kept / tried;
   std::printf("accepted %.3f of the drafts; mean 1 - TV(q, p) %.3f\n", a, overlap / tried);
   std::printf("tokens for each call of the target %.2f; (1 - a^5) / (1 - a) = %.2f\n",
-              double(t.size) / double(large.calls), plan::expected_tokens(a, options.gamma));
+              double(t.size) / double(large.calls), plan::expected_tokens(a, work.options.gamma));
 }
 
 // Output:

@@ -29,7 +29,7 @@ class function_ref;
 template <class R, class... A>
 class function_ref<R(A...)> {
  public:
-  function_ref() = default;
+  function_ref() noexcept {}
   template <class F>
     requires(!std::derived_from<std::remove_cvref_t<F>, function_ref> &&
              std::is_object_v<std::remove_reference_t<F>> && std::is_invocable_r_v<R, F&, A...>)
@@ -51,7 +51,7 @@ class function_ref<R(A...)> {
 template <class F>
 class lasting_function_ref : public function_ref<F> {
  public:
-  lasting_function_ref() = default;
+  lasting_function_ref() noexcept {}
   template <class X>
     requires std::constructible_from<function_ref<F>, X&>
   lasting_function_ref(X& f) : function_ref<F>(f) {}
@@ -64,7 +64,7 @@ class lasting_function_ref : public function_ref<F> {
 template <class T>
 class processor_ref {
  public:
-  processor_ref() = default;
+  processor_ref() noexcept {}
   template <Processor<T> P>
     requires(!std::same_as<P, processor_ref> && !std::is_const_v<P>)
   processor_ref(P& p) : object_(&p), calls_(&calls_of<P>) {}
