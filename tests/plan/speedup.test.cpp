@@ -11,6 +11,10 @@ using namespace specagg;
 
 namespace {
 
+template <class Steps>
+concept GivesSpeedUp = requires(Steps steps) { plan::speculative_speedup(0.8, steps, 0.1); };
+static_assert(GivesSpeedUp<std::size_t> && GivesSpeedUp<int> && !GivesSpeedUp<double>);
+
 // The protocol itself, one coin for each drafted token: rounds, tokens and calls counted.
 struct played {
   std::array<double, 3> rounds = {};  // in D, P, Q

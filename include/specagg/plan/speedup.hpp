@@ -23,6 +23,9 @@ constexpr double speculative_speedup(double a, std::size_t gamma, double c, doub
   const double more = law_reads_draft ? integer_power(a, gamma) : 0;
   return round_speedup(expected_tokens(a, gamma), double(gamma) + more, c, v);
 }
+// gamma is a whole number. For a measured number of draft steps there is round_speedup.
+template <std::floating_point Steps>
+double speculative_speedup(double a, Steps draft_steps, double c, double v = 1) = delete;
 
 // Naive CoS over running both models for every token: (1 - a^gamma) (1 + c) / ((1 - a) (c gamma +
 // v)), gamma >= 1 (Fu et al. 2025, Theorem 3.1, with v).
