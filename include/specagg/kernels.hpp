@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels by their names in the papers, as functions of rows: distances of two rows, the
 // acceptance rate of a draft, and a draw from the residual. Policies and verifiers compute with the
-// same code.
-//   log_sum_exp(logits)              ln sum e^l (kernel/softmax.hpp)
-//   total_variation(q, p)            TV(q, p) = sum (p - q)+
-//   kl_divergence(q, p)              KL(q || p) = sum q ln(q / p)
-//   acceptance_rate(q, p)            sum min(q, p) = 1 - TV(q, p)
-//   acceptance_rate(q, p, policy)    sum min(q, pi), pi the law of a policy
-//   sample_residual(q, p, u, ...)    a token from norm((p - q)+)
-//   sample_residual(q, p, policy, u, ...)    a token from norm((pi - q)+). Engines call it the
-//                                            recovered token
+// same code. log_sum_exp(logits) is in kernel/softmax.hpp.
 //
 // q and p are Rows or other Distributions (rows/distribution.hpp) of one size V and one value type
 // T, probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing
@@ -108,13 +100,7 @@ double acceptance_rate(const Q& q, const P& p) {
   return specagg::acceptance_rate(q, p, lossless());
 }
 
-// Draws the token that replaces a rejected one, from the residual norm((pi - q)+); pi = p without a
-// policy. It is what verify_token draws after a rejection, with the same number.
-//   u        a uniform number in [0, 1), which decided nothing else: random_streams::uniform
-//   scratch  verify_scratch(V) doubles, written. It may be what draw_draft used
-// Returns the token, its log-probability under pi and under p, and status::ok in `why`; or no_token
-// and why. If there is no residual (pi <= q everywhere, so nothing was rejected but by round-off),
-// the token is drawn from pi itself. A token of probability 0 under pi is never returned.
+// Contract: specagg.hpp.
 template <Distribution Q, Distribution P, class Policy>
 emission sample_residual(const Q& q, const P& p, const Policy& policy, double u,
                          std::span<double> scratch) {

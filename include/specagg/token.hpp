@@ -47,7 +47,7 @@ inline constexpr double normalisation_tolerance = 1e-3;
 
 // The outcome of one row, one verification or one model call. Core functions return a status and
 // never throw. "no token" means: no token at that position. If only the draft's row is invalid, the
-// draft ends before it (verify/verify.hpp).
+// draft ends before it (struct draft, specagg.hpp).
 enum class [[nodiscard]] status : std::uint8_t {
   ok,
   draft_not_in_support,  // q(y) = 0: y was not sampled from q; the draft ended before it

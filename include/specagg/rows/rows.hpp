@@ -68,9 +68,7 @@ struct check_logit {
 };
 }  // namespace detail
 
-// The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
-// float, double, bf16 or f16. There are logits.size() / V rows. If logits.size() is not a multiple
-// of V, every row is vocabulary_mismatch.
+// Contract: specagg.hpp.
 template <Contiguous L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {

@@ -12,8 +12,7 @@ SPECAGG_BEGIN
 
 // One request: the arguments of verify_token and of the other verifiers of chains. In a batch
 // drafts may differ in length (ragged), rows in every parameter, and policies if Policy is any_of
-// (policy/any_of.hpp). `chooser` is random_streams(seed, request), in any slot of the batch. A
-// coupled verifier has its noise instead and does not use `chooser`.
+// (policy/any_of.hpp). A coupled verifier has its noise instead and does not use `chooser`.
 template <class QRows, class PRows, class Policy, class C>
 struct verification {
   using verdict_type = verdict;
@@ -79,18 +78,7 @@ struct this_thread {
   }
 };
 
-// verdicts[i] = verify(request(i), verifier, ...); every request is verified once. No result
-// depends on the pool, the number of threads, or the order of the requests.
-//   request    returns a verification or a tree_verification (verdicts are tree_verdicts then).
-//              Called once for each i, from the pool's threads: it may read shared memory, and
-//              write only memory of request i. If it throws, or its rows or its verifier do, the
-//              pool's caller gets the exception; it is not specified which verdicts were written by
-//              then
-//   verifier   token_verifier, block_verifier, match_verifier; for trees traversal,
-//              recursive_rejection; or a function: verifier(i) is the verifier of request i (each
-//              has its own coupled noise)
-//   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i
-//              is request i's
+// Contract: specagg.hpp.
 template <class Request,
           class One = std::remove_cvref_t<std::invoke_result_t<const Request&, std::size_t>>,
           class Verifier = typename One::default_verifier, class Pool = this_thread>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification towards any law pi: the draft is verified as a whole. It emits the same law as
-// token verification, and never accepts fewer tokens in expectation. Sun et al. 2024, Block
+// Block verification towards any law pi: the draft is verified as a whole. Sun et al. 2024, Block
 // Verification Accelerates Speculative Decoding (arXiv:2403.10444), for pi = p. The proof uses only
 // one property of p: it sums to 1. Proved: proofs/block.v, `verify_block_emits_pi`,
 // `block_accepts_at_least_token`.
@@ -65,12 +64,9 @@ SPECAGG_FUNCTION std::size_t accepted_as_block(At& at, const draft& drafted,
 //   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus
 //          token follows, else a token from norm((w pi - q)+) at tau + 1
 //
-// Arguments as for verify_token, but scratch is verify_scratch(V, g) doubles: it keeps the
-// normalised rows of each position, so no row is normalised twice. (If the kinds of rows are chosen
-// at run time, rows/any_row.hpp, a row may be asked for up to three times.) The coins are tested
-// from the last to the first, so if the whole draft is accepted no pass for h is needed. Claims are
-// doubles; with rows of floats S has a relative error of 2e-6. An invalid row of the target also
-// ends the draft before it. It is reported if all tokens before it were accepted.
+// Contract: specagg.hpp. The coins are tested from the last to the first, so if the whole draft is
+// accepted no pass for h is needed. Claims are doubles; with rows of floats S has a relative error
+// of 2e-6.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,

@@ -133,9 +133,7 @@ token_id race(const R& row, const coupled_noise& noise, std::uint32_t position) 
   else return specagg::race(row, [](auto v) { return v; }, noise, position).token;
 }
 
-// Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy
-// reads the draft. Acceptances say what happened: 1 for accepted tokens, 0 from the first rejected
-// one.
+// Contract: specagg.hpp.
 template <class Policy, class QRows, class PRows>
 SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows,
                                         PRows&& p_rows, const Policy& policy,

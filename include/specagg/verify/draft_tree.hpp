@@ -9,15 +9,7 @@
 // Plain data: the same types in every translation unit (verify/verify.hpp).
 namespace specagg {
 
-// Node 0 is the text. Node i has token tokens[i - 1] and follows node parents[i - 1] < i. The
-// children of a node stand in proposal order: each was drawn from a law L that may depend on the
-// path to it and on the siblings before it, but not on coins. A node at depth d has position start
-// + d - 1. A node is left out, with all that follows it, if
-//   * its token is no_token: padding
-//   * its token is outside the support, or its L is invalid (struct draft): the emission at that
-//     position says it in `why`
-//   * its parent is an end of text
-// Two siblings may have the same token.
+// Contract: specagg.hpp.
 struct draft_tree {
   std::span<const token_id> tokens = {};
   std::span<const std::uint32_t> parents = {};

@@ -8,9 +8,7 @@
 
 SPECAGG_BEGIN
 
-// Arguments as for verify_token. q_rows is used only if the policy reads the draft or acceptances
-// are wanted. Here an acceptance has of_row = sum q pi and of_token = pi(y). Both are 0 at a
-// position with an invalid row.
+// Contract: specagg.hpp.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,

@@ -1,28 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token verification towards any law pi: accept y ~ q with probability min(1, pi(y) / q(y)), else
-// draw from the residual norm((pi - q)+). Each emitted token has exactly the law pi, given the text
-// before it. A drafted token is accepted with probability 1 - TV(q, pi). Leviathan et al. 2023 and
-// Chen et al. 2023 for pi = p. Proved: proofs/token.v, `verify_token_emits_pi`,
-// `acceptance_is_1_minus_tv`.
+// Token verification towards any law pi. A drafted token is accepted with probability
+// 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p. Proved: proofs/token.v,
+// `verify_token_emits_pi`, `acceptance_is_1_minus_tv`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
-// Verifies a draft of g tokens.
-//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: lists of Rows or
-//                   of other Distributions (rows/rows.hpp). p_rows is asked for 0..g in order, each
-//                   at most once (twice for the position of an invalid draft row). It is not asked
-//                   beyond the first rejection, unless acceptances are wanted. q_rows is asked for
-//                   0..g-1. It is asked for g (one more call of the draft model) only if every
-//                   token was accepted, a bonus is drawn from pi and the policy reads the draft. So
-//                   such a policy takes g + 1 rows of the draft, as many as of the target, unless
-//                   drafted.bonus says otherwise
-//   out             at least g + 1 emissions; the first verdict.emitted of them are written
-//   scratch         verify_scratch(V) doubles
-// If a target row is invalid, a row of the draft or target is missing, or the law of a position
-// does not exist, nothing is emitted there. The tokens before it remain emitted. Acceptances of
-// positions without rows are 0.
+// Contract: specagg.hpp.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification of a tree of drafts towards any law pi. Every emitted token has exactly the law pi,
-// for any shape of the tree and any proposals of its tokens.
+// Verification of a tree of drafts towards any law pi.
 //
 // verify_tree follows Traversal Verification (Weng et al. 2025, arXiv:2505.12398), with any law pi,
 // and with any conditional law that a child may have been drawn from. verify_tree_recursive is what
@@ -60,25 +59,10 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //                             residual
 //     accept n with probability a, and draw the next token from residual / a;  else n fails
 //   visit(root, 1) always accepts.
-// Arguments:
-//   laws            a list of rows (rows/rows.hpp): laws[i] is the row that the token of node i was
-//                   drawn from, i >= 1: for drafts without replacement row_without
-//                   (draft/row_without.hpp), for deterministic ones one_hot_row, else q. laws[0] is
-//                   not read
-//   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked
-//                   for nodes where the walk goes, q_rows only if the policy reads the draft. Each
-//                   may be asked for up to three times, laws twice; a row that was normalised
-//                   before costs no pass again
-// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
-// reads the draft. A child whose law is missing is left out, as a child outside the support is, and
-// the emission's `why` says missing_row. If another row that is needed is missing, the accepted
-// path remains emitted, and the verdict says missing_row.
-//
-//   work            see tree_memory
-// A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is
-// accepted. A chain of drafts is decided as by verify_block, coin for coin. The stored weights are
-// of the rows' type: with floats a law is off by at most 4e-6 in total variation. No recursion and
-// no allocation; time O(nodes + V rows visited).
+// Contract: specagg.hpp. A node whose own row is invalid is a leaf after which nothing can be
+// drawn; reported if it is accepted. A chain of drafts is decided as by verify_block, coin for
+// coin. The stored weights are of the rows' type: with floats a law is off by at most 4e-6 in total
+// variation. No recursion and no allocation; time O(nodes + V rows visited).
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows,
                                           PRows&& p_rows, const Policy& policy, C&& chooser,

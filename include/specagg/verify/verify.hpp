@@ -16,10 +16,8 @@
 // translation unit. Their functions are always inlined, so no unit runs another's copy.
 namespace specagg {
 
-// The probability that a drafted position is accepted if verification reaches it. It is computed
-// whether verification reached it or not. of_row: for any token drawn from the row, sum min(q, pi),
-// the overlap. of_token: for the token that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q
-// pi and pi(y).)
+// The probability that a drafted position is accepted if verification reaches it, computed whether
+// it did or not: for any token drawn from the row, the overlap, and for the drafted one.
 struct draft_acceptance {
   double of_row = 0, of_token = 0;
 };
@@ -60,24 +58,7 @@ class bonus_choice {
   token_id choice_ = from_pi;
 };
 
-// The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft
-// ends early at
-//   * a no_token (-1): padding of ragged batches
-//   * an end-of-text token (there may be several of them): the first one is the last token of the
-//     draft, and the tokens after it are dropped
-//   * a token outside the support: one that was not drawn from the row at its position. Its id is
-//     outside the vocabulary, or its probability in the given draft row is 0 (only checked where
-//     the verifier or the policy reads draft rows)
-//   * an invalid draft row, for example a fully masked one: no token can have been drawn from it
-// The tokens before the end are verified as a shorter draft. If all of them are accepted, the next
-// token is drawn from pi. Its emission says in `why` what ended the draft. So the
-// emitted law is exact in all these cases, on one condition: the tokens of the support must have
-// the law q. A mask or a vocabulary map that puts some of q's tokens outside the support changes q;
-// apply it to the row.
-//
-// acceptances: empty, or one element for each drafted token. A verifier writes all of them, also
-// after a rejection; from the position where the draft ended early they are 0. They cost one pass
-// over the rows of each position.
+// Contract: specagg.hpp.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -110,9 +91,7 @@ constexpr const char* name(origin o) {
   return o == origin::accepted ? "accepted" : o == origin::residual ? "residual" : "bonus";
 }
 
-// One emitted token. log_pi and log_p: its log-probability under pi and under the target model's
-// row. why: ok, or what ended the draft at this position (struct draft): draft_not_in_support,
-// token_out_of_range, or what is wrong with the draft's row.
+// Contract: specagg.hpp.
 struct emission {
   token_id token = no_token;
   origin from = origin::accepted;
@@ -120,11 +99,7 @@ struct emission {
   double log_pi = 0, log_p = 0;
 };
 
-// accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the
-// accepted ones, plus one residual or bonus token if there is one. why: ok, or why no token could
-// be emitted at position start + emitted (without a bonus: what ended the draft there). ended: the
-// end-of-text token that is the last emitted token, accepted or drawn; no_token while the text goes
-// on.
+// Contract: specagg.hpp.
 struct [[nodiscard]] verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
@@ -135,17 +110,14 @@ struct [[nodiscard]] verdict {
 
 SPECAGG_BEGIN
 
-// Draws a drafted token from its row. scratch: verify_scratch(V) doubles. no_token: the row is
-// invalid or scratch is too small. A normalised row costs one pass less, here and in verification.
+// draw_draft (specagg.hpp) with the random number of any moment.
 template <Row R, Chooser C>
 token_id draw_draft(const R& row, moment m, C&& chooser, std::span<double> scratch) {
   const auto& normalised = row.normalise();
   if (normalised.why() != status::ok || !specagg::can_weigh(normalised, scratch)) return no_token;
   return specagg::draw(normalised, m, chooser, scratch);
 }
-// Draws token j of a draft, at position start + j; start as in struct draft. Draw a tree by
-// draw_node (verify/tree.hpp): two tokens that are drawn here for one position share one random
-// number.
+// Contract: specagg.hpp.
 template <Row R, Chooser C>
 token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& chooser,
                     std::span<double> scratch) {
