@@ -78,9 +78,24 @@ TEST_CASE(
   CHECK(verdicts[0].why == status::ok);
 }
 
-// A declaration of specagg.hpp that is not its definition's is an overload: the calls below would
-// be ambiguous.
+// A declaration of specagg.hpp that is not its definition's is a second template: no name would say
+// which of the two is meant here, and calls would be ambiguous. (draw_draft has two templates.)
 namespace {
+using row = one_hot_row<float>;
+using list = std::vector<row>;
+using request = verification<list, list, lossless, random_streams>;
+[[maybe_unused]] constexpr auto logits_rows = &rows_of_logits<std::vector<float>&>;
+[[maybe_unused]] constexpr auto token = &verify_token<lossless, list&, list&, random_streams&>;
+[[maybe_unused]] constexpr auto block = &verify_block<lossless, list&, list&, random_streams&>;
+[[maybe_unused]] constexpr auto match = &verify_match<lossless, list&, list&, random_streams&>;
+[[maybe_unused]] constexpr auto coupled = &verify_coupled<lossless, list&, list&>;
+[[maybe_unused]] constexpr auto tree =
+    &verify_tree<lossless, list&, list&, list&, random_streams&, float, one_thread>;
+[[maybe_unused]] constexpr auto batch =
+    &verify_batch<request (*)(std::size_t), request, token_verifier, this_thread>;
+[[maybe_unused]] constexpr auto residual = &sample_residual<row, row, lossless>;
+[[maybe_unused]] constexpr auto lossless_residual = &sample_residual<row, row>;
+
 struct step {
   static constexpr std::size_t V = 40, g = 2;
   std::vector<float> logits = std::vector<float>((g + 1) * V);
