@@ -3,13 +3,11 @@
 // shorter draft, never the law.
 #include <cstdio>
 #include <limits>
-#include <string>
 
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/grid.hpp>
 #include <specagg/decoders.hpp>
 
-#include "../tools/cli/policies.hpp"
 #include "support/all_policies.hpp"
 #include "support/catch.hpp"
 
@@ -101,13 +99,12 @@ TEST_CASE(
     "with a token outside the support at any place of the draft every policy emits exactly its "
     "law, under every "
     "verifier") {
-  for (const std::string& name : all_policies()) {
-    const auto policy = cli::parse_policy(name);
+  for (const auto& [name, policy] : all_policies()) {
     const double token = worst_outside_support(policy, by_token),
                  block = worst_outside_support(policy, by_block),
                  match = worst_outside_support(policy, by_match);
-    std::printf("%-24s worst error token %.1e, block %.1e, match %.1e\n", name.c_str(), token,
-                block, match);
+    std::printf("%-24s worst error token %.1e, block %.1e, match %.1e\n", name, token, block,
+                match);
     CHECK(token < 1e-12);
     CHECK(block < 1e-12);
     CHECK(match < 1e-12);
@@ -129,7 +126,7 @@ TEST_CASE("a block whose second token is outside the support: the first is 0 as 
       const std::vector<token_id> y{draw_draft(as_row(q0), 0, 0, chooser, scratch), token_id(y1)};
       const verdict v =
           verify_block({.tokens = y}, std::vector<std::vector<double>>{q0, q1, q1},
-                       std::vector(3, p), cli::any_policy(lossless{}), chooser, out, scratch);
+                       std::vector(3, p), any_policy(lossless{}), chooser, out, scratch);
       CHECK(v.why == status::ok);
       return out[0].token;
     });
@@ -141,8 +138,7 @@ TEST_CASE("a mistake that depends on the token drawn has made another q, and is 
   const auto spoils_1 = [](std::size_t, const auto&, token_id y) {
     return y == 1 ? token_id(7) : y;
   };
-  CHECK(worst_error_of_round(cli::any_policy(), 1, q, q, by_token, q, spoils_1).error ==
-        Approx(.25));
+  CHECK(worst_error_of_round(any_policy(), 1, q, q, by_token, q, spoils_1).error == Approx(.25));
 }
 TEST_CASE("mutants: a claim of 0 or of 1 on a token outside the support is found") {
   for (const double claim : {0., 1.}) {
@@ -150,7 +146,7 @@ TEST_CASE("mutants: a claim of 0 or of 1 on a token outside the support is found
                             auto& chooser, auto out, auto scratch) {
       return claiming(claim, d, q, p, policy, chooser, out, scratch);
     };
-    const double worst = worst_outside_support(cli::any_policy(lossless{}), mutant);
+    const double worst = worst_outside_support(any_policy(lossless{}), mutant);
     std::printf("claim %g on a token outside the support: worst error %.3f\n", claim, worst);
     CHECK(worst > 0.1);
   }

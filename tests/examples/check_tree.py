@@ -32,6 +32,8 @@ MISTAKES = [
     ("include/specagg/config.hpp", None, None, "SPECAGG_ISA avx2 does not ask for BMI2"),
     ("include/specagg/config.hpp", "SPECAGG_ISA neon\n", "SPECAGG_ISA sve2\n", "has no SPECAGG_ISA neon"),
     ("include/specagg/config.hpp", None, None, "SPECAGG_ISA sve2 is not in"),
+    ("tests/support/all_policies.hpp", "#include <specagg/compiled_once.hpp>\n", '#include "../tools/cli/policies.hpp"\n',
+     "includes a file of tools/, which only"),
     ("examples/embed.cpp", r"\n// Output:", "\n// It prints:", "does not end with `// Output:` and what the program prints"),
     ("examples/audit.cpp", r"\n\n// Output:", "\n\n" + "// Longer.\n" * 10 + "// Output:", "is longer than 60 lines"),
     ("examples/batch.cpp", "// One call", "// one call", "says nothing about what it shows"),

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../tools/cli/policies.hpp"
 #include "policy/equations.hpp"
 #include "policy/plain.hpp"
+#include "support/all_policies.hpp"
 
 using namespace specagg;
 
@@ -38,7 +39,7 @@ row hard_row(numbers& n, std::size_t size, double small) {
 
 // A policy of the catalogue, and its parameters by their names.
 struct example {
-  cli::any_policy policy;
+  any_policy policy;
   std::function<equations::number(const std::string&)> parameter;
 };
 struct named_examples {

@@ -3,12 +3,13 @@
 
 #include <tuple>
 
+#include <specagg/decoders.hpp>
 #include <specagg/sites/aggregate.hpp>
 
-#include "../tools/cli/policies.hpp"
 #include "decode/toy_text.hpp"
 #include "policy/every_verifier.hpp"
 #include "policy/plain.hpp"
+#include "support/all_policies.hpp"
 
 using namespace specagg;
 using namespace specagg::sites;
@@ -70,13 +71,11 @@ TEST_CASE(
   is_reported<double>(weighted{infinity, 1});
 }
 TEST_CASE("a checked policy that is a law emits the same bits as the policy") {
-  std::vector<cli::any_policy> all;
-  for (const cli::known_policy& r : cli::known_policies()) {
-    all.push_back(cli::parse_policy(r.name));
-    for (const std::string& sample : r.samples) all.push_back(cli::parse_policy(sample));
-  }
-  for (const cli::any_policy& policy : all)
-    is_unchanged<float>(policy), is_unchanged<double>(policy);
+  std::vector<any_policy> all;
+  for_each_in_catalogue([&](const auto& line) {
+    for (const auto& policy : line.values) all.push_back(policy);
+  });
+  for (const any_policy& policy : all) is_unchanged<float>(policy), is_unchanged<double>(policy);
   is_unchanged<float>(lossless{}), is_unchanged<double>(lossless{});
   is_unchanged<float>(weighted{.5, .5}), is_unchanged<double>(scaled{1});
 }

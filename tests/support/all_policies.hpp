@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every policy of the catalogue as the command line writes it, with parameters that do something.
+// Every policy of the catalogue (policy/catalogue.hpp) by its name, chosen at run time.
 #pragma once
-#include <string>
 #include <vector>
 
-#include "../tools/cli/policies.hpp"
+#include <specagg/compiled_once.hpp>
+#include <specagg/policy/catalogue.hpp>
 
-inline std::vector<std::string> all_policies() {
-  std::vector<std::string> all;
-  for (const cli::known_policy& r : cli::known_policies()) all.push_back(r.samples.front());
+// What uses it is compiled once for all policies.
+using any_policy = specagg::compiled_once<specagg::any_catalogued>;
+
+struct named_policy {
+  const char* name;
+  any_policy policy;
+};
+// Each with parameters that do something.
+inline std::vector<named_policy> all_policies() {
+  std::vector<named_policy> all;
+  specagg::for_each_in_catalogue([&](const auto& line) {
+    all.push_back({line.name, line.values[line.values.size() > 1 ? 1 : 0]});
+  });
   return all;
 }

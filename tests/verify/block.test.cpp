@@ -27,8 +27,7 @@ struct counting_chooser : exhaustive_chooser {
 };
 
 // The expected number of accepted tokens, exactly: a context-free pair of rows per position.
-double expected_accepted(const cli::any_policy& policy, const table& q, const table& p,
-                         bool by_blocks) {
+double expected_accepted(const any_policy& policy, const table& q, const table& p, bool by_blocks) {
   const std::size_t gamma = q.size() - 1;
   counting_chooser chooser;
   std::vector<double> scratch(verify_scratch(q[0].size(), gamma));
@@ -74,8 +73,7 @@ TEST_CASE(
 namespace {
 void never_fewer_tokens(std::size_t wanted) {  // instances per policy
   std::uint32_t seed = 0;
-  for (const std::string& name : all_policies()) {
-    const auto policy = cli::parse_policy(name);
+  for (const auto& [name, policy] : all_policies()) {
     double least = 1, most = 0;
     std::size_t instances = 0;
     while (instances < wanted) {
@@ -93,8 +91,8 @@ void never_fewer_tokens(std::size_t wanted) {  // instances per policy
       least = std::min(least, gain);
       most = std::max(most, gain);
     }
-    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name.c_str(),
-                instances, least, most);
+    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name, instances,
+                least, most);
     CHECK(least > -1e-14);
     CHECK(most > 0.001);  // and is not token verification again
   }
@@ -156,7 +154,7 @@ TEST_CASE("an id out of range ends a block before it, and is reported") {
 }
 TEST_CASE("mutant: stopping at the first failed coin of a block is found by the audit") {
   const auto stops_early = [](const draft& d, const table& q, const table& p,
-                              const cli::any_policy& policy, exhaustive_chooser& chooser,
+                              const any_policy& policy, exhaustive_chooser& chooser,
                               std::span<emission> out, std::span<double> scratch) {
     // Coins from the first to the last, ending at the first that fails: token verification's habit.
     std::vector<double> w{1};
@@ -264,7 +262,7 @@ TEST_CASE("rows made in one buffer, each in the place of the one before, give th
   constexpr std::size_t V = 5, gamma = 4;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     some_noise random(seed);
-    const cli::any_policy target = lossless{};
+    const any_policy target = lossless{};
     std::uint32_t drawn = 0;
     const auto some_rows = [&] {
       std::vector<std::vector<double>> rows(gamma + 1, std::vector<double>(V));

@@ -11,14 +11,13 @@
 #include <specagg/audit/tree_law.hpp>
 #include <specagg/decoders.hpp>
 
-#include "../tools/cli/policies.hpp"
 #include "support/all_policies.hpp"
 
 namespace every_policy {
 
 using specagg::draft, specagg::draft_tree, specagg::emission, specagg::exhaustive_chooser,
     specagg::moment, specagg::round_error, specagg::token_id, specagg::verdict;
-using policy = cli::any_policy;
+using policy = any_policy;
 using ids = std::vector<token_id>;
 using row = std::vector<double>;
 using table = std::vector<row>;

@@ -43,7 +43,7 @@ struct pair_of_models {
 const verify_nodes up = [](auto&&... a) { return by_tree(true, a...); };
 const verify_nodes down = [](auto&&... a) { return by_tree(false, a...); };
 
-round_error error_of(const cli::any_policy& policy, const pair_of_models& m,
+round_error error_of(const any_policy& policy, const pair_of_models& m,
                      const std::vector<std::size_t>& shape, proposal kind,
                      const verify_nodes& verify, double* expected = nullptr) {
   const auto e = error_of_tree(
@@ -70,7 +70,7 @@ const std::vector<tree_case> large{
     {4, {3, 3, 3}, proposal::top},     {3, {2, 2}, proposal::independent},
     {4, {1, 1, 1}, proposal::greedy},  {2, {3, 1, 1}, proposal::independent}};
 
-double largest_error(const cli::any_policy& policy, const std::vector<tree_case>& cases,
+double largest_error(const any_policy& policy, const std::vector<tree_case>& cases,
                      std::uint32_t seeds) {
   double worst = 0;
   for (const auto& c : cases)
@@ -92,10 +92,9 @@ double largest_error(const cli::any_policy& policy, const std::vector<tree_case>
 }  // namespace
 
 TEST_CASE("trees: every policy, every way to propose, both verifiers: exactly pi") {
-  for (const std::string& policy : all_policies()) {
-    INFO(policy);
-    std::printf("%-22s largest error %.1e\n", policy.c_str(),
-                largest_error(cli::parse_policy(policy), small, 1));
+  for (const auto& [name, policy] : all_policies()) {
+    INFO(name);
+    std::printf("%-22s largest error %.1e\n", name, largest_error(policy, small, 1));
   }
 }
 TEST_CASE("larger trees: exactly pi") {
@@ -212,9 +211,8 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
     std::vector<token_id> y;
     for (std::size_t j = 0; j < 4; ++j)
       y.push_back(draw_draft(dense_row<double>(q[j]), 10, j, chooser, scratch));
-    for (const cli::any_policy& policy :
-         {cli::any_policy(lossless{}), cli::any_policy(token_v3{0.3}),
-          cli::any_policy(ensemble{0.4})}) {
+    for (const any_policy& policy :
+         {any_policy(lossless{}), any_policy(token_v3{0.3}), any_policy(ensemble{0.4})}) {
       std::vector<emission> out(5);
       const draft d{y, 10};
       const draft_tree tree{y, chain, 10};

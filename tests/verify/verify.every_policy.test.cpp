@@ -59,7 +59,7 @@ row vector_of(const Row& x) {
 
 // The largest error over every `step`-th round of the grid, where after gamma tokens the law
 // `after`(p, pi) is promised. verify: as in worst_error_of_round.
-double worst_with_bonus(const cli::any_policy& policy, const verify_round& verify,
+double worst_with_bonus(const any_policy& policy, const verify_round& verify,
                         const law_after& after, std::size_t gamma, std::size_t step) {
   double worst = 0;
   for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
@@ -103,8 +103,7 @@ verify_round with_given_bonus(const verify_round& verify) {
 }  // namespace
 
 TEST_CASE("a bonus from the target's row has the law p, and all tokens before it the law pi") {
-  for (const std::string& name : all_policies()) {
-    const auto policy = cli::parse_policy(name);
+  for (const auto& [name, policy] : all_policies()) {
     for (const named_verifier& verifier : all_walked())
       for (std::size_t gamma = 0; gamma <= 2; ++gamma) {
         const double worst =
@@ -115,8 +114,7 @@ TEST_CASE("a bonus from the target's row has the law p, and all tokens before it
   }
 }
 TEST_CASE("a given bonus has the law that the engine drew it from, and the tokens before it pi") {
-  for (const std::string& name : all_policies()) {
-    const auto policy = cli::parse_policy(name);
+  for (const auto& [name, policy] : all_policies()) {
     for (const named_verifier& verifier : all_walked())
       for (std::size_t gamma = 0; gamma <= 2; ++gamma) {
         const double worst =
@@ -140,7 +138,7 @@ TEST_CASE("where a draft ends early the token is drawn from pi, with any kind of
   const rows q{{0.5, 0.5, 0}, {0.25, 0.25, 0.5}, {1, 0, 0}},
       p{{0.25, 0.5, 0.25}, {0, 0.5, 0.5}, {0, 0, 1}};
   const std::vector<token_id> y{7, 1};  // 7: outside the vocabulary
-  const cli::any_policy half = ensemble{0.5};
+  const any_policy half = ensemble{0.5};
   for_each_verifier(3, 0, [&](const auto& verifier) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const auto run = [&](bonus_choice bonus, std::vector<emission>& out) {
@@ -167,7 +165,7 @@ TEST_CASE("where a draft ends early the token is drawn from pi, with any kind of
 TEST_CASE("what a bonus of each kind says: its token, its log-probabilities, the end of the text") {
   const rows q{{0, 1, 0}}, p{{0, 1, 0}, {0, 0.25, 0.75}};
   const std::vector<token_id> y{1};
-  const cli::any_policy half = ensemble{0.5};
+  const any_policy half = ensemble{0.5};
   for_each_verifier(3, 0, [&](const auto& verifier) {
     const auto run = [&](bonus_choice bonus, token_id end, std::vector<emission>& out,
                          std::size_t rows_of_p = 2) {
@@ -202,7 +200,7 @@ TEST_CASE("what a bonus of each kind says: its token, its log-probabilities, the
 }
 TEST_CASE("a coupled bonus from the target's row is the token that the target alone emits there") {
   const rows none, p{{0.25, 0.5, 0.25}};
-  const cli::any_policy half = ensemble{0.5}, target = lossless{};
+  const any_policy half = ensemble{0.5}, target = lossless{};
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const coupled_noise noise(seed);
     std::vector<emission> out(1), alone(1);
@@ -237,7 +235,7 @@ TEST_CASE("raw logits: a bonus from the target's row has the target's law, and o
   CHECK(law(bonus_choice::given(1), 0).at(1) == 1);
 }
 TEST_CASE("trees: after an accepted leaf a bonus from the target's row has the law p") {
-  const cli::any_policy half = ensemble{0.5};
+  const any_policy half = ensemble{0.5};
   for (const auto& shape : {std::vector<std::size_t>{2}, {1, 1}, {2, 1}})
     for (const bool whole : {true, false}) {
       const auto verify = [&](draft_tree tree, auto&&... a) {
@@ -296,8 +294,7 @@ struct written {
   text_of_ids tokens;
   double log_pi = 0, log_p = 0;
 };
-written write(const cli::any_policy& policy, exhaustive_chooser& chooser,
-              const verify_round& verify) {
+written write(const any_policy& policy, exhaustive_chooser& chooser, const verify_round& verify) {
   written all;
   std::vector<double> scratch(verify_scratch(V, gamma_of_round));
   while (all.tokens.size() < length) {
@@ -331,7 +328,7 @@ struct errors {
   double tv = 0;         // of the texts' laws under pi and p
   double uncovered = 0;  // p of the texts that pi never writes
 };
-errors ratios_of(const cli::any_policy& policy, const verify_round& verify) {
+errors ratios_of(const any_policy& policy, const verify_round& verify) {
   std::map<text_of_ids, std::pair<double, double>> seen;  // with log_pi recorded, with log_p
   std::map<text_of_ids, double> p, pi;
   exhaustive_chooser chooser;
@@ -369,7 +366,7 @@ errors ratios_of(const cli::any_policy& policy, const verify_round& verify) {
 TEST_CASE(
     "with log_pi recorded an importance ratio is exact, with log_p the mean under p is off by TV") {
   std::printf("largest bias of a mean if log_p is recorded, texts of %zu tokens:\n", length);
-  const auto check = [](const char* name, const cli::any_policy& policy, bool print) {
+  const auto check = [](const char* name, const any_policy& policy, bool print) {
     INFO(name);
     const errors token = ratios_of(policy, by_token<exhaustive_chooser>),
                  block = ratios_of(policy, by_block<exhaustive_chooser>);
