@@ -71,3 +71,14 @@ add_test(NAME "package: what lacks Catch2 and CLI11 is left out, and the rest is
           -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
 set_tests_properties("package: what lacks Catch2 and CLI11 is left out, and the rest is configured" PROPERTIES
   PASS_REGULAR_EXPRESSION "no CLI11: [^\n]* left out.*no Catch2: [^\n]* left out.*Build files have been written")
+
+# Without any library but Catch2. The smallest program stands for the others, which have the same library and headers.
+add_test(NAME "package: a compiler and Catch2 are enough for the tests of the headers"
+  COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR} ${tree}/package/alone --build-generator Ninja
+          --build-noclean --build-target test-plan --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+          -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
+          -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON
+          -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DSPECAGG_TESTS_COMPILE_FAST=ON -DSPECAGG_TESTS_TOGETHER=8
+          --test-command test-plan)
+set_tests_properties("package: a compiler and Catch2 are enough for the tests of the headers" PROPERTIES
+  PASS_REGULAR_EXPRESSION "no Eigen3, no fmt, no nlohmann_json: [^\n]* left out.*All tests passed")
