@@ -136,6 +136,26 @@ TEST_CASE("vocabulary shards: a batch takes as many exchanges as the longest req
   CHECK(calls <= 7);
 }
 
+TEST_CASE("vocabulary shards: with too little memory for all tasks each is still done") {
+  const std::vector<std::size_t> begins{0, 100};
+  any_exchange exchange = [](std::span<const double> own, std::span<double> all) {
+    std::ranges::copy(own, all.begin());
+    return true;
+  };
+  for (std::size_t tasks = 1; tasks < 10; ++tasks)
+    for (std::size_t more = 0; more < 60; ++more) {
+      std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 0) + more),
+          found(tasks, -1), due(tasks);
+      for (std::size_t i = 0; i < tasks; ++i) due[i] = double(i);
+      const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
+      REQUIRE(together.run(tasks, [&](std::size_t i) {
+        found[i] = together.from_owner(7, [&] { return due[i]; });
+      }));
+      CAPTURE(tasks, more);
+      CHECK(found == due);
+    }
+}
+
 TEST_CASE("vocabulary shards: an exchange that fails ends a run, whichever it is") {
   struct failing {
     std::size_t at, calls = 0;
