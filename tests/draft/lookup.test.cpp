@@ -147,9 +147,19 @@ TEST_CASE(
   CHECK(next({0, 2, 9, 1, 2}) == 4);
 }
 TEST_CASE("a lookup never proposes a token of a document that the vocabulary lacks") {
-  const suffix_automaton all = index_of({{1, 2, 7}, {1, 2, -5}});
-  lookup_drafter<float> lookup(7, 10, &all);
+  const suffix_automaton all = index_of({{1, 2, 6}, {1, 2, 7}, {1, 2, 8}, {1, 2, -5}});
+  lookup_drafter<float> lookup(7, 10, &all), larger(8, 10, &all);
   CHECK(proposed(lookup, {1, 2}, {}) == no_token);
+  const auto all_of = [](lookup_drafter<float>& drafter) {
+    tokens text{1, 2}, found(9);
+    found.resize(drafter.continuations({text, 0}, found));
+    return found;
+  };
+  CHECK(all_of(lookup) == tokens{6});
+  CHECK(all_of(larger) == tokens{6, 7});
+  const suffix_automaton first_beyond = index_of({{1, 2, 7}});
+  lookup_drafter<float> none(7, 10, &first_beyond);
+  CHECK(proposed(none, {1, 2}, {}) == no_token);
 }
 TEST_CASE("in a text beyond its capacity a lookup has nothing, and says context_full") {
   lookup_drafter<float> lookup(7, 4);
