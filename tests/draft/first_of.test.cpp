@@ -106,6 +106,26 @@ TEST_CASE(
   CHECK(of_model < drafted / 2);
   CHECK(d.misuses + m.misuses == 0);
 }
+TEST_CASE("both drafters go back, whichever is ahead, and the other stays where it is") {
+  using sizes = std::vector<std::size_t>;
+  const auto positions = [](std::size_t of_first, std::size_t of_second, std::size_t n) {
+    source a(20, 1), b(20, 2);
+    std::vector<double> logits(20);
+    model_draft first(a, logits), second(b, logits);
+    first_of both(first, second);
+    const tokens text(9);
+    REQUIRE(a.extend(std::span(text).first(of_first), {}) == status::ok);
+    REQUIRE(b.extend(std::span(text).first(of_second), {}) == status::ok);
+    CHECK(both.position() == std::max(of_first, of_second));
+    CHECK(rollback(n, both) == status::ok);
+    CHECK(a.misuses + b.misuses == 0);
+    return sizes{a.position(), b.position()};
+  };
+  CHECK(positions(9, 2, 5) == sizes{5, 2});
+  CHECK(positions(2, 9, 5) == sizes{2, 5});
+  CHECK(positions(9, 8, 5) == sizes{5, 5});
+  CHECK(positions(4, 3, 5) == sizes{4, 3});
+}
 TEST_CASE("a row that was not worth a token will do for the bonus where a later drafter has none") {
   source d(20, 5, 1), m(20, 5, 1, 3);
   std::vector<double> logits(5 * 20);
