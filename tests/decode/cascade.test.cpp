@@ -448,6 +448,25 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
               texts, tokens, kept, replaced, appended);
   CHECK(std::min({kept, replaced, appended}) > 1000);
 }
+TEST_CASE("a BiLD round ends with the small model's end of text, unless that is replaced") {
+  std::size_t kept = 0, replaced = 0, gone_on = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed)
+    for (const token_id end : {0, 1, 2}) {
+      toy_model d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
+      std::vector<token_id> buffer(16);
+      text t{buffer, 1};
+      cascade_workspace<T> work(vocabulary, {.end_of_text = end, .longest_run = 4});
+      const auto r = bild_round(d, m, {0.4, 0.9}, {.text = t, .most = 10, .work = work});
+      REQUIRE(r.why == status::ok);
+      REQUIRE((r.drafted <= 4 && t.size == 1 + r.emitted));
+      const bool all = r.accepted == r.drafted, ended = r.accepted > 0 && buffer[r.accepted] == end;
+      CHECK(r.emitted == r.accepted + !ended);
+      kept += ended;
+      replaced += !all;
+      gone_on += all && !ended;
+    }
+  CHECK(std::min({kept, replaced, gone_on}) > 5);
+}
 TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
   for (std::size_t length = 1; length < 40; ++length) {
     std::vector<token_id> texts[2];
