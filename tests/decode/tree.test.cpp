@@ -49,11 +49,13 @@ using toy_model = unwilling;
 using policies = compiled_once<any_of<lossless, token_v3, ensemble>>;
 struct recording_growth : plan::tree_growth {
   std::vector<path_record> paths;
+  std::vector<std::size_t> steps;
   using plan::tree_growth::tree_growth;
   void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps,
                std::size_t nodes) {
     plan::tree_growth::observe(path, emitted, draft_steps, nodes);
     paths.push_back(path);
+    steps.push_back(draft_steps);
   }
 };
 template <class D, class M, class Policy>
@@ -339,6 +341,23 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
       if (seed == 1) CHECK((growth.likely.rate() > .8 && rounds < 90));  // of 200 tokens
     }
   CHECK((all_likely > 0 && all_drawn > 0));
+}
+TEST_CASE("a tree that grows is told how often its draft model was called, after a leaf too") {
+  toy_model draft_model(20, 1, 2, 6), target_model(20, 1, 2, 6);
+  const std::vector<std::size_t> shape{3, 2};
+  tree_workspace<double> work(20, tree_options{shape});
+  recording_growth growth(plan::draft_costs{.draft = .02, .verify = .02});
+  std::vector<token_id> buffer(61);
+  text t{buffer, 1};
+  std::size_t calls = 0, after_a_leaf = 0;
+  const auto watch = [&](const tree_result&, tree_workspace<double>&) {
+    CHECK(growth.steps.back() == draft_model.calls - calls);
+    calls = draft_model.calls;
+    after_a_leaf += growth.steps.back() > shape.size();
+  };
+  CHECK(decoded(t, 60, draft_model, target_model, policies(ensemble{0.4}), work, 1, watch,
+                growth) == status::ok);
+  CHECK(after_a_leaf > 5);
 }
 TEST_CASE("a tree of a lookup needs a policy that does not read the draft") {
   toy_model target_model(vocabulary, 8);
