@@ -129,6 +129,17 @@ TEST_CASE(
   CHECK(a.detectable < 0.017);
   CHECK_FALSE(broken.passed);
 }
+TEST_CASE(
+    "the p-value of one outcome is its tail, times both tails of each outcome and both tests") {
+  const double tail = 0x1p-20;  // of twenty heads
+  const std::vector<double> heads{20, 0}, coin{0.5, 0.5}, three{0.5, 0.25, 0.25};
+  CHECK(goodness_of_fit(heads, coin, 1e-6).p_value == Approx(2 * 4 * tail).epsilon(1e-12));
+  CHECK(goodness_of_fit(std::vector<double>{20, 0, 0}, three, 1e-6).p_value ==
+        Approx(2 * 6 * tail).epsilon(1e-12));
+  // The rate of false alarms that it may have, from one side and from the other.
+  CHECK(goodness_of_fit(heads, coin, 7.999 * tail).passed);
+  CHECK_FALSE(goodness_of_fit(heads, coin, 8.001 * tail).passed);
+}
 TEST_CASE("exact-match verification emits the joint law over many rounds") {
   const std::size_t n = 100000;
   const auto streams = [](std::size_t request) { return random_streams(8, request); };
