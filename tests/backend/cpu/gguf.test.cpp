@@ -118,7 +118,7 @@ TEST_CASE("a file that is no GGUF file, or of a kind that is not supported, is r
   refuses(failure(""), "not a GGUF file");
   refuses(failure("GGU"), "not a GGUF file");
   refuses(failure("GGML and more text to read"), "not a GGUF file");
-  refuses(failure("GGUF"), "truncated: the version takes 4 bytes, 0 are left");
+  refuses(failure("GGUF"), ": byte 4: truncated: the version takes 4 bytes, 0 are left");
   gguf_writer file;
   file.version = 1;
   refuses(failure(file), "GGUF version 1 is not supported (2 and 3 are)");
@@ -154,7 +154,7 @@ TEST_CASE("counts beyond what the file can hold are refused before anything is a
 TEST_CASE("metadata that mean nothing are refused") {
   gguf_writer file;
   file.value("odd", static_cast<value_type>(13), "");
-  refuses(failure(file), "unknown metadata type 13 (0 to 12 are known)");
+  refuses(failure(file), ": byte 39: unknown metadata type 13 (0 to 12 are known)");
   file = {};
   file.array("nested", value_type::array, 1, std::string(12, '\0'));
   refuses(failure(file), "metadata nested: arrays of arrays are not supported");
