@@ -100,9 +100,9 @@ SPECAGG_BEGIN
 //   one_hot_row<T>(token, V)              one token: a draft that was chosen, not drawn
 // A list of rows is a vector, an array or a span of these or of any class with size() and [v]; or
 // rows_of(count, make_row), where make_row(j) is called when row j is read, and the lists of draft
-// and target share no buffer; or this list of the processed_rows of a matrix [rows][V]. `logits`
-// outlives it: a span, vector or array. If its size is not a multiple of V, every row is
-// vocabulary_mismatch. how: {} by default.
+// and target share no buffer; or rows_of_logits: the processed_rows of a matrix [rows][V], a span,
+// vector or array that outlives the list. If its size is no multiple of V, every row is
+// vocabulary_mismatch. `how` is sampling{} by default.
 template <Contiguous L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how);
