@@ -64,7 +64,7 @@ inline std::size_t common_prefix(std::span<const token_id> a, std::span<const to
 }
 
 // Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status
-// as keep).
+// as rollback()).
 template <class P, Follower... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
@@ -88,7 +88,7 @@ status ready(const text& t, std::size_t vocabulary, const M&... models) {
 }
 
 // Rolls a model back to where its context is a prefix of these tokens, if it says what it holds
-// (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as keep.
+// (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as rollback().
 template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();

@@ -73,6 +73,10 @@ TEST_CASE("a function_ref calls the object it was made of, and copies nothing") 
   const auto constant = [](int x) { return x - 1; };
   int (*const pointer)(int) = twice;
   CHECK((counting(constant)(4) == 3 && counting(pointer)(4) == 8));
+  const counting by_name = twice, by_address = &twice, null = static_cast<int (*)(int)>(nullptr);
+  CHECK((by_name(3) == 6 && by_address(3) == 6 && !null));
+  const lasting_function_ref<int(int)> lasting = twice;
+  CHECK(lasting(5) == 10);
   const auto size = [](tokens x) { return x.size(); };
   CHECK(function_ref<double(tokens)>(size)(tokens(5)) == 5);
   std::size_t seen = 0;
@@ -92,6 +96,12 @@ TEST_CASE("what lasts longer than the call is made of objects with names") {
   static_assert(std::constructible_from<lasting, const lasting&>);
   static_assert(!std::constructible_from<lasting, counter>);
   static_assert(!std::constructible_from<lasting, const counter>);
+  using one = together_text<model_drafter<toy_source<T>>, toy_source<T>, lossless, random_streams>;
+  using request = text_request<one::workspace_type>;
+  static_assert(std::constructible_from<one, model_drafter<toy_source<T>>&, toy_source<T>&,
+                                        const lossless&, random_streams&, const request&>);
+  static_assert(!std::constructible_from<one, model_drafter<toy_source<T>>&, toy_source<T>&,
+                                         lossless, random_streams&, const request&>);
   static_assert(std::constructible_from<processor_ref<T>, forbids_even&>);
   static_assert(!std::constructible_from<processor_ref<T>, forbids_even>);
   static_assert(!std::constructible_from<processor_ref<T>, const forbids_even&>);

@@ -79,6 +79,6 @@ add_test(NAME "package: a compiler and Catch2 are enough for the tests of the he
           -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
           -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON
           -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DSPECAGG_TESTS_COMPILE_FAST=ON -DSPECAGG_TESTS_TOGETHER=8
-          --test-command test-plan)
+          --test-command ${tree}/package/alone/bin/test-plan)
 set_tests_properties("package: a compiler and Catch2 are enough for the tests of the headers" PROPERTIES
   PASS_REGULAR_EXPRESSION "no Eigen3, no fmt, no nlohmann_json: [^\n]* left out.*All tests passed")

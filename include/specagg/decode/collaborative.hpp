@@ -352,9 +352,10 @@ using collaborative_workspace_for =
 
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the
 // workspace belong to this text, its buffer, its processor (the drafts have been pushed to it) and
-// its models; abandon() removes them. `models` is a std::tie of the models. By name it takes a
-// processor and a drafter. No allocation. invalid_parameter: nothing may be appended, the policy's
-// parameters are out of range, gamma[0] is 0, or the workspace was made for fewer drafts.
+// its models; abandon() removes them. `models` is a std::tie of the models. A
+// drafter proposes before them. how.accept and how.after_round are not called. No allocation.
+// invalid_parameter: nothing may be appended, the policy's parameters are out of range, gamma[0] is
+// 0, or the workspace was made for fewer drafts.
 //
 // Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the
 // size of the text after the last rejection, or when decoding began. In a chain each position is

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request of a decoder: its last argument, in braces.
+// The request of a decoder: an argument in braces.
 //   speculative_decode(draft, target, lossless{}, random,
 //                      {.text = text, .most = 64, .work = work, .accept = until_a_newline},
 //                      block_verifier{})
@@ -19,11 +19,11 @@
 
 SPECAGG_BEGIN
 
-// ---- the caller's functions and processors ------------------------------------------------------
+// ---- the caller's functions ---------------------------------------------------------------------
 
-// A reference to a function of the caller, F = R(A...): two pointers. The function object must
-// outlive the call that the reference is given to; a lambda in the call's own argument list does.
-// By default there is no function.
+// A reference to a function of the caller, F = R(A...): two pointers. A function object must
+// outlive the reference. A lambda in the argument list of a call outlives that call; a lambda in a
+// request with a name does not outlive the declaration. By default there is no function.
 template <class F>
 class function_ref;
 template <class R, class... A>
@@ -34,17 +34,27 @@ class function_ref<R(A...)> {
     requires(!std::derived_from<std::remove_cvref_t<F>, function_ref> &&
              std::is_object_v<std::remove_reference_t<F>> && std::is_invocable_r_v<R, F&, A...>)
   function_ref(F&& f)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, A... a) -> R {
+      : call_([](what of, A... a) -> R {
           return static_cast<R>(
-              (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<A>(a)...));
-        }) {}
+              (*static_cast<std::remove_reference_t<F>*>(of.object))(std::forward<A>(a)...));
+        }) {
+    of_.object = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+  }
+  function_ref(R (*f)(A...)) noexcept
+      : call_(f ? +[](what of, A... a) -> R { return of.function(std::forward<A>(a)...); }
+                : nullptr) {
+    of_.function = f;
+  }
   explicit operator bool() const { return call_ != nullptr; }
-  R operator()(A... a) const { return call_(object_, std::forward<A>(a)...); }
+  R operator()(A... a) const { return call_(of_, std::forward<A>(a)...); }
 
  private:
-  void* object_ = nullptr;
-  R (*call_)(void*, A...) = nullptr;
+  union what {
+    void* object = nullptr;
+    R (*function)(A...);
+  };
+  what of_;
+  R (*call_)(what, A...) = nullptr;
 };
 // The same for what keeps the reference after the call (text_request): the function object needs a
 // name.
@@ -59,47 +69,6 @@ class lasting_function_ref : public function_ref<F> {
   lasting_function_ref(const X&&) = delete;
 };
 
-// A reference to a processor of logits of type T (rows/process.hpp), which must outlive it. By
-// default there is no processor, and nothing is edited. It is itself a Processor<T>.
-template <class T>
-class processor_ref {
- public:
-  processor_ref() noexcept {}
-  template <Processor<T> P>
-    requires(!std::same_as<P, processor_ref> && !std::is_const_v<P>)
-  processor_ref(P& p) : object_(&p), calls_(&calls_of<P>) {}
-  void push(token_id t) const {
-    if (calls_) calls_->push(object_, t);
-  }
-  void pop() const {
-    if (calls_) calls_->pop(object_);
-  }
-  void apply(std::span<T> logits) const {
-    if (calls_) calls_->apply(object_, logits);
-  }
-  // Whether apply() changes nothing, for any text.
-  bool none() const { return !calls_ || calls_->none(object_); }
-
- private:
-  struct calls {
-    void (*push)(void*, token_id);
-    void (*pop)(void*);
-    void (*apply)(void*, std::span<T>);
-    bool (*none)(const void*);
-  };
-  template <class P>
-  static constexpr calls calls_of = {
-      [](void* p, token_id t) { (void)static_cast<P*>(p)->push(t); },
-      [](void* p) { static_cast<P*>(p)->pop(); },
-      [](void* p, std::span<T> logits) { static_cast<P*>(p)->apply(logits); },
-      [](const void* p) {
-        if constexpr (requires(const P& c) { c.none(); }) return static_cast<const P*>(p)->none();
-        else return std::same_as<P, no_processor>;
-      }};
-  void* object_ = nullptr;
-  const calls* calls_ = nullptr;
-};
-
 // ---- the request --------------------------------------------------------------------------------
 
 // Every decoder takes (models, policy, random, request), and after the request a verifier, a
@@ -108,12 +77,13 @@ class processor_ref {
 // documents whether it keeps state between calls. Lifetimes and threads: docs/decoders.md.
 //
 // Work: the decoder's workspace. Its options say how rows are sampled, how long drafts are and
-// which tokens end the text.
+// which tokens end the text. A request in a variable, with a lambda in it, dangles: give the lambda
+// a name, or write decode_request<Work>{...} in the call.
 template <class Work>
 struct decode_request {
   // The text, with the prompt in it. Tokens are appended to it.
   specagg::text& text;
-  // Most tokens that are appended, at least 1.
+  // Most tokens that are appended. 0, or a request without it: none.
   std::size_t most;
   // All memory of a round, and the options.
   Work& work;

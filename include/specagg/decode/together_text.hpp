@@ -33,7 +33,7 @@ struct together_text {
   C& chooser;
   workspace_type& work;
   processor_ref<typename M::value_type> processor;
-  function_ref<bool(const emission&)> accept;
+  lasting_function_ref<bool(const emission&)> accept;
   V verifier;
   L length;
   // After a round: its result; whether the text has ended; and with which status.
@@ -55,6 +55,8 @@ struct together_text {
         accept(how.accept),
         verifier(std::forward<V>(verify_by)),
         length(std::forward<L>(length_by)) {}
+  together_text(D&, M&, const Policy&&, C&, const text_request<workspace_type>&,
+                std::type_identity_t<V> = V(), std::type_identity_t<L> = L()) = delete;
   // Whether there is another round.
   bool goes_on() {
     ended = ended || most == 0;

@@ -29,18 +29,18 @@ struct draft_position {
 //                 the row of the token that follows at.tokens. Writes `row`, with its view at
 //                 temperature 1 if at.confidence, and `confidence` in [0, 1]: how sure the drafter
 //                 is of its row. Only the length of drafts depends on it. The row must stay
-//                 readable until at.drafted is 0 again. The processor has been pushed all of
-//                 at.tokens; a drafter may apply() it to its row, as a model does, or not. Any
-//                 status but ok: there is no row here, and the draft ends. no_draft: the drafter
-//                 has nothing to propose; `stopped` ends decoding. The row should be a function of
-//                 at.tokens. It may depend on statistics of earlier rounds, but never on the random
-//                 numbers that verification uses. Coupled verification uses the numbers of rejected
-//                 tokens again: with it, the drafter must forget the tokens drafted after a
-//                 rejection.
+//                 readable until at.drafted is 0 again. The processor, a processor_ref, has been
+//                 pushed all of at.tokens; a drafter may apply() it to its row, as a model does, or
+//                 not. Any status but ok: there is no row here, and the draft ends. no_draft: the
+//                 drafter has nothing to propose; `stopped` ends decoding. The row should be a
+//                 function of at.tokens. It may depend on statistics of earlier rounds, but never
+//                 on the random numbers that verification uses. Coupled verification uses the
+//                 numbers of rejected tokens again: with it, the drafter must forget the tokens
+//                 drafted after a rejection.
 //   position()    the number of tokens of the text that it knows. It learns later ones from
 //                 at.tokens.
 //   rollback(n)   forgets what it knows beyond n tokens. As for a LogitSource.
-template <class D, class P = no_processor>
+template <class D, class P = processor_ref<typename D::row_type::value_type>>
 concept Drafter = Follower<D> && NormalisedRow<typename D::row_type> &&
                   requires(D& d, const draft_position& at, P& processor, typename D::row_type& row,
                            double& confidence) {

@@ -65,6 +65,50 @@ struct no_processor {
   void apply(std::span<T>) const {}
 };
 
+// A reference to a processor of logits of type T, which must outlive it. By default there is no
+// processor, and nothing is edited. It is itself a Processor<T>, and drafters get one.
+template <class T>
+class processor_ref {
+ public:
+  processor_ref() noexcept {}
+  template <Processor<T> P>
+    requires(!std::same_as<P, processor_ref> && !std::is_const_v<P>)
+  processor_ref(P& p) : object_(&p), calls_(&calls_of<P>) {}
+  void push(token_id t) const {
+    if (calls_) calls_->push(object_, t);
+  }
+  void pop() const {
+    if (calls_) calls_->pop(object_);
+  }
+  void apply(std::span<T> logits) const {
+    if (calls_) calls_->apply(object_, logits);
+  }
+  // Whether apply() changes nothing, for any text.
+  bool none() const { return !calls_ || calls_->none(object_); }
+
+ private:
+  struct calls {
+    void (*push)(void*, token_id);
+    void (*pop)(void*);
+    void (*apply)(void*, std::span<T>);
+    bool (*none)(const void*);
+  };
+  template <class P>
+  static constexpr calls calls_of = {
+      [](void* p, token_id t) { (void)static_cast<P*>(p)->push(t); },
+      [](void* p) { static_cast<P*>(p)->pop(); },
+      [](void* p, std::span<T> logits) { static_cast<P*>(p)->apply(logits); },
+      [](const void* p) {
+        if constexpr (requires(const P& c) {
+                        { c.none() } -> std::convertible_to<bool>;
+                      })
+          return static_cast<const P*>(p)->none();
+        else return std::same_as<P, no_processor>;
+      }};
+  void* object_ = nullptr;
+  const calls* calls_ = nullptr;
+};
+
 // The strengths of `penalties` (below). The defaults change no logit.
 struct penalty_options {
   // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
