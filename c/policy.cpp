@@ -49,30 +49,39 @@ std::int32_t parse_value(const engine::known_policy& known, const engine::parame
 }
 
 // The parameters, "key=value,...", into `values`, which has the defaults.
-std::int32_t parse_parameters(const engine::known_policy& known, std::string_view text,
-                              std::array<double, 4>& values) {
-  std::array<bool, 4> given{};
+std::int32_t parse_parameters(const engine::known_policy& known, int line, std::string_view text,
+                              double* values) {
+  std::string_view given = text;  // what was parsed before is looked at again for a key given twice
   while (!text.empty()) {
     std::string_view value = next_part(text, ',');
     const std::string_view item = value, key = next_part(value, '=');
     if (key.size() == item.size())
       return refuse("policy %s: \"%.*s\" is not of the form key=value", known.name, TEXT(item));
     std::size_t k = 0;
-    while (k < known.count && key != known.parameters[k].name) ++k;
+    while (k < known.count && key != specagg_engine_parameter(line, k).name) ++k;
     if (k == known.count)
       return refuse("policy %s: \"%.*s\" is no parameter of it", known.name, TEXT(key));
-    if (given[k]) return refuse("policy %s: %.*s is given twice", known.name, TEXT(key));
-    given[k] = true;
-    if (const auto wrong = parse_value(known, known.parameters[k], value, values[k])) return wrong;
+    for (std::string_view before = given; before.data() != item.data();)
+      if (std::string_view earlier = next_part(before, ','); next_part(earlier, '=') == key)
+        return refuse("policy %s: %.*s is given twice", known.name, TEXT(key));
+    if (const auto wrong = parse_value(known, specagg_engine_parameter(line, k), value, values[k]))
+      return wrong;
   }
   return SPECAGG_OK;
+}
+
+// The line of policy 0, 1, ... among those of one position; -1 beyond the last.
+int line_of(std::int32_t number, engine::known_policy& known) {
+  for (int line = 0; number >= 0 && specagg_engine_policy(line, &known); ++line)
+    if (!known.of_text && number-- == 0) return line;
+  return -1;
 }
 
 }  // namespace
 
 const char* specagg_policy_name(std::int32_t number) {
   engine::known_policy known{};
-  return specagg_engine_policy(number, &known) ? known.name : nullptr;
+  return line_of(number, known) < 0 ? nullptr : known.name;
 }
 
 std::int32_t specagg_policy_parse(const char* text, specagg_policy* policy) {
@@ -82,14 +91,22 @@ std::int32_t specagg_policy_parse(const char* text, specagg_policy* policy) {
   const std::string_view name = next_part(rest, ':');
   engine::known_policy known{};
   engine::policy chosen;
-  while (specagg_engine_policy(chosen.line, &known) && !same_name(known.name, name)) ++chosen.line;
-  if (!specagg_engine_policy(chosen.line, &known))
-    return refuse("policy: there is no \"%.*s\"", TEXT(name));
-  for (std::size_t k = 0; k < known.count; ++k) chosen.parameters[k] = known.parameters[k].usual;
-  if (const auto wrong = parse_parameters(known, rest, chosen.parameters)) return wrong;
+  std::int32_t number = 0;
+  while ((chosen.line = line_of(number, known)) >= 0 && !same_name(known.name, name)) ++number;
+  if (chosen.line < 0) return refuse("policy: there is no \"%.*s\"", TEXT(name));
+  const std::size_t room = policy->parameters ? policy->room : 0;
+  if (room < known.count)
+    return refuse("policy %s: has %zu parameters, and there is room for %zu", known.name,
+                  known.count, room);
+  for (std::size_t k = 0; k < known.count; ++k)
+    policy->parameters[k] = specagg_engine_parameter(chosen.line, k).usual;
+  if (const auto wrong = parse_parameters(known, chosen.line, rest, policy->parameters))
+    return wrong;
+  chosen.parameters = {policy->parameters, known.count};
   if (!specagg_engine_valid(&chosen))
     return refuse("policy %s: these parameters do not fit together", known.name);
-  *policy = {chosen.line, known.reads_draft, {}};
-  for (std::size_t k = 0; k < 4; ++k) policy->parameters[k] = chosen.parameters[k];
+  policy->count = known.count;
+  policy->line = chosen.line;
+  policy->reads_draft = known.reads_draft;
   return SPECAGG_OK;
 }

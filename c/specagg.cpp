@@ -7,6 +7,7 @@
 
 #include <specagg/config.hpp>
 #include <specagg/half.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 #include "engine.hpp"
 #include "error.hpp"
@@ -22,7 +23,11 @@ static_assert(SPECAGG_INVALID_ROW == int(specagg::status::invalid_row));
 static_assert(SPECAGG_NO_TOKEN == specagg::no_token);
 static_assert(SPECAGG_PROBABILITIES_F64 == int(engine::row_kind::probabilities_f64));
 static_assert(SPECAGG_LOGITS_F64 == int(engine::row_kind::logits_f64));
-static_assert(SPECAGG_COUPLED == int(engine::verifier::coupled));
+static_assert(SPECAGG_TOKEN == specagg::verifier_number("token"));
+static_assert(SPECAGG_BLOCK == specagg::verifier_number("block"));
+static_assert(SPECAGG_MATCH == specagg::verifier_number("match"));
+static_assert(SPECAGG_COUPLED == specagg::verifier_number("coupled"));
+static_assert(SPECAGG_COUPLED + 1 == std::tuple_size_v<specagg::all_verifiers>);
 static_assert(SPECAGG_BONUS == int(specagg::origin::bonus));
 static_assert(sizeof(token_id) == sizeof(std::int32_t));
 static_assert(SPECAGG_ABI_MAJOR == SPECAGG_VERSION_MAJOR);
@@ -76,11 +81,10 @@ std::int32_t check_rows(const specagg_rows& rows, std::size_t i, const char* nam
   return SPECAGG_OK;
 }
 
-int policies_known() {
-  engine::known_policy one{};
-  int count = 0;
-  while (specagg_engine_policy(count, &one)) ++count;
-  return count;
+bool is_policy(const specagg_policy& given) {
+  engine::known_policy known{};
+  return given.line >= 0 && specagg_engine_policy(given.line, &known) && !known.of_text &&
+         given.count == known.count && (given.parameters || given.count == 0);
 }
 
 std::int32_t check_scratch(const specagg_request& r, std::size_t i, void* scratch,
@@ -92,7 +96,6 @@ std::int32_t check_scratch(const specagg_request& r, std::size_t i, void* scratc
 }
 
 std::int32_t check(const specagg_request& r, std::size_t i) {
-  static const int policies = policies_known();
   if (r.vocabulary == 0 || r.vocabulary > 0x7fffffff)
     return refuse("request %zu: vocabulary: %zu is not in [1, 2^31)", i, r.vocabulary);
   if (r.drafted_count > 0 && !r.drafted) return refuse("request %zu: drafted: is NULL", i);
@@ -105,7 +108,7 @@ std::int32_t check(const specagg_request& r, std::size_t i) {
           engine::in_double(engine::row_kind(r.p.kind)))
     return refuse("request %zu: q, p: the kind of one is of double, and not of the other", i);
   if (!r.p.data && r.p.count > 0) return refuse("request %zu: p.data: is NULL", i);
-  if (r.policy && (r.policy->line < 0 || r.policy->line >= policies))
+  if (r.policy && !is_policy(*r.policy))
     return refuse("request %zu: policy: was not made by specagg_policy_parse", i);
   if (r.verifier < SPECAGG_TOKEN || r.verifier > SPECAGG_COUPLED)
     return refuse("request %zu: verifier: %d is unknown", i, int(r.verifier));
@@ -128,9 +131,13 @@ engine::rows rows_of(const specagg_rows& given, std::size_t vocabulary, std::siz
   rows.count = given.count > first ? given.count - first : 0;
   rows.data = static_cast<const std::byte*>(given.data);
   if (rows.count > 0) rows.data += std::ptrdiff_t(first) * rows.stride;
-  if (given.sampling && engine::holds_logits(rows.kind))
-    rows.sampling = {given.sampling->temperature, given.sampling->top_k, given.sampling->top_p,
-                     given.sampling->min_p};
+  if (given.sampling && engine::holds_logits(rows.kind)) {
+    const specagg_sampling& s = *given.sampling;
+    const bool known = s.order >= SPECAGG_HUGGING_FACE && s.order <= SPECAGG_JOINT;
+    // an unknown order is no order at all: invalid_parameter
+    rows.sampling = {s.temperature, s.top_k, s.top_p, s.min_p,
+                     specagg::filter_order(known ? s.order : 255)};
+  }
   return rows;
 }
 
@@ -138,7 +145,7 @@ engine::policy policy_of(const specagg_policy* given) {
   engine::policy policy;
   if (!given) return policy;  // line 0: lossless
   policy.line = given->line;
-  std::copy_n(given->parameters, policy.parameters.size(), policy.parameters.begin());
+  policy.parameters = {given->parameters, given->count};
   return policy;
 }
 
@@ -163,6 +170,7 @@ engine::request engine_request(const specagg_request& r, const memory& m, bool a
   if (!r.p.data)  // no rows, of the same value type
     e.p.kind =
         engine::in_double(e.q.kind) ? engine::row_kind::logits_f64 : engine::row_kind::logits_f32;
+  e.verifier = std::size_t(r.verifier);
   e.policy = policy_of(r.policy);
   e.seed = r.seed;
   e.id = r.request;
@@ -228,6 +236,11 @@ const char* specagg_isa() { return specagg_engine_isa(); }
 const char* specagg_status_name(std::int32_t status) {
   return status < 0 || status > SPECAGG_MISSING_ROW ? "unknown" : name(specagg::status(status));
 }
+const char* specagg_verifier_name(std::int32_t number) {
+  const char* name = nullptr;
+  specagg::with_verifier(std::size_t(number), 0, 0, [&](const auto& one) { name = one.name; });
+  return name;
+}
 const char* specagg_last_error() { return c_library::last_error; }
 
 std::size_t specagg_scratch(std::size_t vocabulary, std::size_t drafted_count) {
@@ -257,7 +270,7 @@ std::int32_t specagg_verify(const specagg_request* requests, specagg_result* res
     const memory m = divide(scratch, r.vocabulary, r.drafted_count);
     const engine::request e = engine_request(r, m, acceptances);
     specagg::verdict v;
-    specagg_engine_verify(&e, engine::verifier(r.verifier), &v);
+    specagg_engine_verify(&e, &v);
     keep(v, m, acceptances ? e.drafted.size() : 0, results[i]);
   }
   return SPECAGG_OK;

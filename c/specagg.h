@@ -62,7 +62,8 @@ enum specagg_kind {
   SPECAGG_PROBABILITIES_F64
 };
 
-/* How drafted tokens are verified. COUPLED: drafts that specagg_draw drew for a coupled request. */
+/* How drafted tokens are verified; specagg_verifier_name has the names. COUPLED: drafts that
+ * specagg_draw drew for a coupled request. */
 enum specagg_verifier { SPECAGG_TOKEN, SPECAGG_BLOCK, SPECAGG_MATCH, SPECAGG_COUPLED };
 
 /* The token after a draft whose tokens were all accepted, if the text has not ended. */
@@ -80,20 +81,35 @@ enum specagg_origin {
   SPECAGG_BONUS     /* the bonus, or drawn where the draft ended before its last token */
 };
 
-/* A policy with its parameters; made by specagg_policy_parse, and copied freely. reads_draft:
- * whether its law depends on q. The other members are the library's. */
+/* A policy with its parameters, made by specagg_policy_parse.
+ *   parameters  memory for them, which the caller sets and keeps: copies of the struct share it. May
+ *               be NULL if the policy has none
+ *   room        how many numbers that memory holds
+ *   count       how many the policy has; written
+ *   reads_draft whether its law depends on q; written
+ *   line        the library's */
 typedef struct specagg_policy {
+  double* parameters;
+  size_t room, count;
   int32_t line, reads_draft;
-  double parameters[4];
 } specagg_policy;
 
-/* How rows of logits are sampled: temperature (0: the most likely token), then top-k (0, or at
- * least V: off), top-p (1: off), min-p (0: off). Here zero is no default: where no sampling is
- * given, temperature is 1, without filters. */
+/* In which order temperature and filters act, each on what the step before has left. */
+enum specagg_filter_order {
+  SPECAGG_HUGGING_FACE, /* temperature, top-k, top-p, min-p */
+  SPECAGG_VLLM,         /* temperature, min-p, top-k, top-p */
+  SPECAGG_LLAMA_CPP,    /* top-k, top-p, min-p, temperature */
+  SPECAGG_JOINT         /* temperature, top-k and top-p both of the whole row, min-p */
+};
+
+/* How rows of logits are sampled: temperature (0: the most likely token), top-k (0, or at least V:
+ * off), top-p (1: off), min-p (0: off), and their order, enum specagg_filter_order. Here zero is no
+ * default: where no sampling is given, temperature is 1, without filters. */
 typedef struct specagg_sampling {
   double temperature;
   uint32_t top_k;
   double top_p, min_p;
+  int32_t order;
 } specagg_sampling;
 
 /* `count` rows of V numbers, each `stride` bytes after the one before. A mask is -inf in a logit.
@@ -179,6 +195,9 @@ SPECAGG_API const char* specagg_isa(void);
 /* The name of a status, "invalid_row"; "unknown" of other numbers. */
 SPECAGG_API const char* specagg_status_name(int32_t status);
 
+/* The name of a verifier, "token"; NULL of other numbers. */
+SPECAGG_API const char* specagg_verifier_name(int32_t verifier);
+
 /* What was wrong with the arguments of this thread's last call of a function below; "" if nothing.
  * It holds until that thread's next call. */
 SPECAGG_API const char* specagg_last_error(void);
@@ -187,8 +206,9 @@ SPECAGG_API const char* specagg_last_error(void);
 SPECAGG_API const char* specagg_policy_name(int32_t number);
 
 /* A policy by its name and parameters, as on the command line: "token_v3:alpha=0.3". What is not
- * named has its default. An unknown name or parameter, or a value out of range, is
- * SPECAGG_INVALID_PARAMETER; then *policy is not written. */
+ * named has its default. An unknown name or parameter, a value out of range, or too little room for
+ * the parameters is SPECAGG_INVALID_PARAMETER; then their memory may have changed, and *policy has
+ * not. */
 SPECAGG_API int32_t specagg_policy_parse(const char* text, specagg_policy* policy);
 
 /* Bytes of scratch memory for requests with at most so many tokens in vocabulary and draft;

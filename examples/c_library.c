@@ -13,7 +13,8 @@ int main(void) {
   for (unsigned i = 0; i < GAMMA * V; ++i) q[i] = 0.98f * p[i] + (float)(i % 7) / 1000;
 
   int32_t drafted[GAMMA], tokens[GAMMA + 1];
-  specagg_policy policy;
+  double parameters[8];
+  specagg_policy policy = {.parameters = parameters, .room = 8};
   if (specagg_policy_parse("lossy:alpha=0.1", &policy)) return puts(specagg_last_error()), 2;
   const specagg_sampling how = {.temperature = 0.8, .top_k = 50, .top_p = 0.95};
   const specagg_request request = {.vocabulary = V,

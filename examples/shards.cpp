@@ -7,7 +7,7 @@
 #include <future>
 #include <vector>
 
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/sharded_row.hpp>
 
 using namespace specagg;
 constexpr std::size_t drafts = 2, count = 2 * drafts + 1;  // rows: of the draft, then of the target
@@ -17,14 +17,14 @@ const std::vector<std::size_t> begins{0, 2048, 5000};      // a shard begins at 
 template <class AllGather>
 verdict verify_shard(std::span<const token_id> drafted, const std::vector<float>& logits,
                      std::size_t rank, AllGather& all_gather, std::span<emission> out) {
-  using shards = vocabulary_shards<AllGather>;
+  using shards = vocabulary_shards;
   std::vector<double> memory(shards::memory_of(begins, count)), scratch(verify_scratch(5000));
-  const shards together(all_gather, begins, rank, memory);
-  std::vector<normalised_row<sharded_row<float, AllGather>>> rows(count);
-  const auto normalise = [&](std::size_t i) {  // run() merges the exchanges of all calls
+  shards together(all_gather, begins, rank, memory);
+  std::vector<normalised_row<sharded_row<float>>> rows(count);
+  const auto make_row = [&](std::size_t i) {  // run() merges the exchanges of all calls
     const token_id expected = i < 2 * drafts ? drafted[i % drafts] : no_token;
     const float* own = &logits[i * logits.size() / count];
-    rows[i] = sharded_row(own, together, {.temperature = 0.8}, expected).normalise();
+    rows[i] = normalise(sharded_row(own, together, {.temperature = 0.8}, expected));
   };
   verdict found;
   const auto verify_one = [&](std::size_t) {
@@ -32,7 +32,7 @@ verdict verify_shard(std::span<const token_id> drafted, const std::vector<float>
     found = verify_token(draft{.tokens = drafted}, all.first(drafts), all.last(drafts + 1),
                          lossless{}, random_streams(/*seed=*/42), out, scratch);
   };
-  const bool gathered = together.run(count, normalise) && together.run(1, verify_one);
+  const bool gathered = together.run(count, make_row) && together.run(1, verify_one);
   return gathered ? found : verdict{.why = status::model_failed};
 }
 

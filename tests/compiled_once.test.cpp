@@ -25,11 +25,8 @@ struct derived_kind : any_kind {
 // The type by which f is called.
 template <class Seen, class T>
 bool seen_as(const T& x) {
-  const auto f = [](const auto& one) {
-    return std::is_same_v<std::remove_cvref_t<decltype(one)>, Seen>;
-  };
-  if constexpr (requires { x.chosen; }) return with_chosen(x, f);
-  else return with_row(x, f);
+  return with_chosen(
+      x, [](const auto& one) { return std::is_same_v<std::remove_cvref_t<decltype(one)>, Seen>; });
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ ENGINE_OWN(mass_kept)
 ENGINE_OWN(measure)
 ENGINE_OWN(measure_tree)
 ENGINE_OWN(needs_draft)
+ENGINE_OWN(normalise)
 ENGINE_OWN(normalised)
 ENGINE_OWN(propose_children)
 ENGINE_OWN(race)
@@ -91,7 +92,6 @@ ENGINE_OWN(where_law)
 ENGINE_OWN(with_law)
 ENGINE_OWN(with_law_of)
 ENGINE_OWN(with_models)
-ENGINE_OWN(with_row)
 ENGINE_OWN(with_row_at)
 ENGINE_OWN(with_chosen)
 ENGINE_OWN(with_target_law)
@@ -302,7 +302,7 @@ TEST_CASE("verifiers call their own functions, with any rows of an engine") {
     CHECK(v.why == specagg::status::ok);
     CHECK(v.emitted > 0);
   });
-  const auto none = specagg::one_hot_row<double>(0, V).normalise();
+  const auto none = specagg::normalise(specagg::one_hot_row<double>(0, V));
   std::array<specagg::proposal_row<row>, 3> laws{none, none, none};
   std::array<specagg::token_id, 2> tokens;
   const std::array<std::uint32_t, 2> parents{0, 0};

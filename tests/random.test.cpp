@@ -485,7 +485,7 @@ TEST_CASE("a chooser has a coin and draws tokens") {
 
 TEST_CASE("a draw is the inverse transform of its moment's uniform") {
   const std::vector<float> probabilities = {0, 0.25, 0.125, 0, 0.625};
-  const auto row = specagg::dense_row<float>(probabilities).normalise();
+  const auto row = specagg::normalise(specagg::dense_row<float>(probabilities));
   double blocks[1];
   const auto weights = specagg::weigh(row, [](auto at) { return at; }, blocks);
   const random_streams random(8);

@@ -151,8 +151,8 @@ TEST_CASE("the verifiers that specagg.hpp declares are those that are defined, w
   });
 
   const coupled_noise noise(/*seed=*/3, /*request=*/1);
-  const std::vector<token_id> raced{race(rows[0].normalise(), noise, 0),
-                                    race(rows[1].normalise(), noise, 1)};
+  const std::vector<token_id> raced{race(normalise(rows[0]), noise, 0),
+                                    race(normalise(rows[1]), noise, 1)};
   CHECK(verify_coupled(coupled_draft{draft{.tokens = raced}}, rows, rows, lossless{}, noise, out)
             .accepted == s.g);
 }

@@ -23,29 +23,32 @@ using double_row =
 
 // ---- policies -----------------------------------------------------------------------------------
 
-// f(line, its number, standing for all lines)
+// f(line) for the line of the catalogue with this number.
 template <class F>
-void for_each_numbered(F&& f) {
+void with_line(int number, F&& f) {
   int i = 0;
-  for_each_in_catalogue([&](const auto& line) { f(line, i++); });
+  const auto each = [&](const auto&... lines) { ((i++ == number ? f(lines) : void()), ...); };
+  std::apply(each, catalogue);
+  std::apply(each, presets);
 }
 
 template <class Line>
 auto policy_of(const Line& line, const engine::policy& chosen) {
   auto policy = line.values[0];
   std::size_t k = 0;
-  for (const auto& one : line.parameters) {
-    const double x = chosen.parameters[k++];
+  for (const double x : chosen.parameters) {
+    const auto& one = line.parameters[k++];
     if (one.flag) policy.*one.flag = x != 0;
     else policy.*one.number = x;
   }
   return policy;
 }
 
+// One without state.
 any_policy make(const engine::policy& chosen) {
   any_policy made;
-  for_each_numbered([&](const auto& line, int i) {
-    if (i == chosen.line) made.chosen = policy_of(line, chosen);
+  with_line(chosen.line, [&]<class Line>(const Line& line) {
+    if constexpr (!Line::has_state) made.chosen = policy_of(line, chosen);
   });
   return made;
 }

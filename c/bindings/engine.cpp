@@ -8,54 +8,9 @@
 #include <specagg/verify/verifiers.hpp>
 
 #include "any.hpp"
+#include "edit.hpp"
 
 namespace {
-
-// The rows after edits: penalties and masks, in memory of their own.
-struct edited {
-  std::vector<std::byte> memory;
-  engine::rows rows;
-};
-
-template <class S>
-void edit_in_place(std::span<S> logits, std::size_t vocabulary, const engine::edits& e,
-                   std::span<const token_id> drafted) {
-  if (!e.penalties.none()) {
-    std::vector<token_id> memory(
-        penalties::memory(vocabulary, e.history.size() + drafted.size() + 1));
-    penalties text(e.penalties, vocabulary, e.history, memory);
-    for (std::size_t j = 0; j * vocabulary < logits.size(); ++j) {
-      text.apply(logits.subspan(j * vocabulary, vocabulary));
-      if (j < drafted.size()) (void)text.push(drafted[j]);
-    }
-  }
-  if (!e.mask) return;
-  for (std::size_t j = 0; j * vocabulary < logits.size(); ++j)
-    for (std::size_t v = 0; v < vocabulary; ++v)
-      if (e.forbids(j, token_id(v))) logits[j * vocabulary + v] = detail::stored<S>(-infinity);
-}
-
-edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits& e,
-            std::span<const token_id> drafted) {
-  edited out{{}, all};
-  if (e.none() || !engine::holds_logits(all.kind)) return out;
-  const std::size_t bytes = vocabulary * engine::element_size(all.kind);
-  out.memory.resize(bytes * all.count);
-  for (std::size_t j = 0; j < all.count; ++j)
-    std::copy_n(all.data + std::ptrdiff_t(j) * all.stride, bytes, out.memory.data() + j * bytes);
-  out.rows.data = out.memory.data();
-  out.rows.stride = std::ptrdiff_t(bytes);
-  const auto as = [&]<class S>(S) {
-    edit_in_place(std::span(reinterpret_cast<S*>(out.memory.data()), all.count * vocabulary),
-                  vocabulary, e, drafted);
-  };
-  using enum engine::row_kind;
-  if (all.kind == logits_f32) as(0.0f);
-  else if (all.kind == logits_f64) as(0.0);
-  else if (all.kind == logits_f16) as(f16{});
-  else as(bf16{});
-  return out;
-}
 
 // ---- drafting -----------------------------------------------------------------------------------
 
@@ -75,41 +30,52 @@ extern "C" {
 
 const char* specagg_engine_isa() { return SPECAGG_STRING(SPECAGG_ISA); }
 
-bool specagg_engine_policy(int wanted, engine::known_policy* out) {
-  bool found = false;
-  for_each_numbered([&](const auto& line, int i) {
-    if (i != wanted) return;
-    using Policy = typename std::remove_cvref_t<decltype(line)>::type;
-    static_assert(std::tuple_size_v<decltype(line.parameters)> <= 4);
-    *out = {
-        line.name, line.law, reads_draft<Policy>, reads_confidence<Policy>, line.parameters.size(),
-        {}};
-    std::size_t k = 0;
-    for (const auto& one : line.parameters) {
-      const auto& usual = line.values[0];
-      out->parameters[k++] = {one.name, one.low,
-                              one.high, one.flag ? double(usual.*one.flag) : usual.*one.number,
-                              one.open, one.flag != nullptr,
-                              one.word};
-    }
+bool specagg_engine_policy(int line, engine::known_policy* out) {
+  bool found = true;
+  if (line == engine::phase)
+    *out = {"phase", "one policy after a token of open, another after one of close",
+            true,    true,
+            true,    0};
+  else if (line == engine::by_position)
+    *out = {"by_position", "another policy at each position", true, true, true, 0};
+  else found = false;
+  with_line(line, [&]<class Line>(const Line& one) {
+    using Policy = typename Line::type;
+    *out = {one.name,
+            one.law,
+            reads_draft<Policy>,
+            reads_confidence<Policy>,
+            Line::has_state,
+            one.parameters.size()};
     found = true;
   });
   return found;
 }
 
-bool specagg_engine_valid(const engine::policy* chosen) { return valid(make(*chosen)); }
+engine::parameter specagg_engine_parameter(int line, std::size_t k) {
+  engine::parameter found{};
+  with_line(line, [&](const auto& named) {
+    const auto& one = named.parameters[k];
+    const auto& usual = named.values[0];
+    found = {one.name, one.low,
+             one.high, one.flag ? double(usual.*one.flag) : usual.*one.number,
+             one.open, one.flag != nullptr,
+             one.word};
+  });
+  return found;
+}
 
-void specagg_engine_verify(const engine::request* r, engine::verifier how, verdict* result) {
-  const std::size_t g = r->drafted.size();
-  const edited q = edit(r->q, r->vocabulary, r->edits, r->drafted.tokens.first(g)),
-               p = edit(r->p, r->vocabulary, r->edits, r->drafted.tokens.first(g));
-  engine::request edited_request = *r;
-  edited_request.q = q.rows;
-  edited_request.p = p.rows;
-  if (r->by) return r->by(&edited_request, how, result);
-  if (specagg_engine_verify_usual(&edited_request, how, result)) return;
-  if (engine::in_double(p.rows.kind)) specagg_engine_verify_double(&edited_request, how, result);
-  else specagg_engine_verify_float(&edited_request, how, result);
+bool specagg_engine_valid(const engine::policy* chosen) {
+  bool found = false;
+  with_line(chosen->line, [&](const auto& line) { found = valid(policy_of(line, *chosen)); });
+  return found;
+}
+
+void specagg_engine_verify(const engine::request* r, verdict* result) {
+  const edited_request edited(*r);
+  if (specagg_engine_verify_usual(&edited.request, result)) return;
+  if (engine::in_double(r->p.kind)) specagg_engine_verify_double(&edited.request, result);
+  else specagg_engine_verify_float(&edited.request, result);
 }
 
 token_id specagg_engine_draw(const engine::draw* d) {

@@ -41,11 +41,16 @@ struct rows {
   specagg::sampling sampling = {};  // of logits
 };
 
-// A policy of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp), and
-// its parameters in the line's order.
+// A policy of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp),
+// with its parameters in the line's order; or one of these two.
+constexpr int phase = -1;        // policy/phase.hpp; parts: inside, outside
+constexpr int by_position = -2;  // policy/policies_of.hpp; parts: the policy of each position
 struct policy {
   int line = 0;
-  std::array<double, 4> parameters = {};
+  std::span<const double> parameters = {};
+  const policy* parts = nullptr;
+  std::size_t part_count = 0;
+  std::span<const specagg::token_id> open = {}, close = {};  // of phase
 };
 
 // What a logit is edited by before softmax, of draft and target alike.
@@ -61,35 +66,16 @@ struct edits {
   }
 };
 
-enum class verifier : int { token, block, match, coupled };
-
-// A policy of a whole text (policy/policies_of.hpp, verify/stateful.hpp).
-enum class text_kind : int { by_position, regret_budget, entropy_window, phase };
-struct text_policy {
-  text_kind kind = text_kind::by_position;
-  std::span<const policy> policies = {};                     // one a position; or inside, outside
-  double first = 0, second = 0;                              // budget, limit; threshold, window
-  std::span<const specagg::token_id> open = {}, close = {};  // of phase
-};
-
 struct request {
   specagg::draft drafted;
   std::size_t vocabulary = 0;
   rows q, p;
+  std::size_t verifier = 0;  // its number in specagg::all_verifiers
   engine::policy policy;
   engine::edits edits;
   std::uint64_t seed = 0, id = 0;
   std::span<specagg::emission> out;  // one more than drafted
   std::span<double> scratch;         // verify_scratch(V, gamma)
-  // What verifies in place of the library's usual sources, after edits: null, or one of
-  // specagg_engine_verify_text: by `text`, not `policy`. state: of the text, read and written
-  // specagg_engine_verify_cut: row j of q is cut to the tokens with a byte other than 0 at
-  //   kept + j * kept_stride, V bytes (rows/cut_row.hpp)
-  void (*by)(const request*, verifier, specagg::verdict*) = nullptr;
-  const text_policy* text = nullptr;
-  double* state = nullptr;
-  const std::uint8_t* kept = nullptr;
-  std::ptrdiff_t kept_stride = 0;
 };
 
 // One row, from which token `step` of the round that begins at `start` is drawn.
@@ -111,7 +97,7 @@ struct tree_request {
   std::size_t vocabulary = 0;
   rows q, p;
   int proposed = 0;
-  bool recursive = false;
+  std::size_t verifier = 0;  // its number in specagg::all_tree_verifiers
   engine::policy policy;
   std::uint64_t seed = 0, id = 0;
   std::span<specagg::emission> out;  // one more than the tree is deep
@@ -136,22 +122,22 @@ struct pair_numbers {
 struct text_rows {
   std::size_t vocabulary = 0;
   rows q, p;
-  const text_policy* policy = nullptr;  // one with state
-  double state = 0;                     // before the first token
+  engine::policy policy;  // one with state
+  double state = 0;       // before the first token
 };
 
 // A policy of the library, described (policy/catalogue.hpp).
+struct known_policy {
+  const char *name, *law;
+  bool reads_draft, reads_confidence;
+  bool of_text;       // it has state, or it is by_position
+  std::size_t count;  // of parameters
+};
 struct parameter {
   const char* name;
   double low, high, usual;
   bool open, flag;
   const char* word;  // the usual value's name, or null
-};
-struct known_policy {
-  const char *name, *law;
-  bool reads_draft, reads_confidence;
-  std::size_t count;
-  std::array<parameter, 4> parameters;
 };
 
 // What an audit found (audit/audit_policy.hpp).
@@ -161,22 +147,30 @@ struct audit {
   bool passed = false;
 };
 // Every branch of every round of the grid. Built once, for every machine (python/src/audit.cpp).
-audit audited(const policy&, verifier);
+audit audited(const policy&, std::size_t verifier);
 
 }  // namespace engine
 
 extern "C" {
 const char* specagg_engine_isa();
-// Line 0, 1, ...; false beyond the last.
+// Line 0, 1, ..., phase, by_position; false of others.
 bool specagg_engine_policy(int line, engine::known_policy* out);
+// Parameter k of a line of the catalogue.
+engine::parameter specagg_engine_parameter(int line, std::size_t k);
+// Of a line of the catalogue.
 bool specagg_engine_valid(const engine::policy*);
-void specagg_engine_verify(const engine::request*, engine::verifier, specagg::verdict*);
+// By a policy of one position.
+void specagg_engine_verify(const engine::request*, specagg::verdict*);
 // Parts of it, after edits: the usual case (false: it is another), and the others by their type.
-bool specagg_engine_verify_usual(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_engine_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_engine_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_engine_verify_text(const engine::request*, engine::verifier, specagg::verdict*);
-void specagg_engine_verify_cut(const engine::request*, engine::verifier, specagg::verdict*);
+bool specagg_engine_verify_usual(const engine::request*, specagg::verdict*);
+void specagg_engine_verify_float(const engine::request*, specagg::verdict*);
+void specagg_engine_verify_double(const engine::request*, specagg::verdict*);
+// By a policy of a text. state: of the text; read and written.
+void specagg_engine_verify_text(const engine::request*, double* state, specagg::verdict*);
+// As specagg_engine_verify, where row j of q is cut to the tokens with a byte other than 0 at
+// kept + j * stride, V bytes (rows/cut_row.hpp).
+void specagg_engine_verify_cut(const engine::request*, const std::uint8_t* kept,
+                               std::ptrdiff_t stride, specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
 void specagg_engine_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
                                 std::uint32_t* path);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <specagg/draft/propose.hpp>
-#include <specagg/verify/tree.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 #include "any.hpp"
 
@@ -31,19 +31,19 @@ std::vector<proposal_row<Any>> laws_of(const engine::tree_request& r,
     const std::uint32_t parent = tree.parents[order[begin]];
     while (end < order.size() && tree.parents[order[end]] == parent) ++end;
     const std::span<const token_id> siblings(&tokens[begin], end - begin);
-    const auto q = row_at<Any>(r.q, parent, r.vocabulary, no_token).normalise();
+    const auto q = normalise(row_at<Any>(r.q, parent, r.vocabulary, no_token));
     for (std::size_t k = 0; k < siblings.size(); ++k) {
       auto& law = laws[order[begin + k] + 1];
-      const auto alone = one_hot_row<T>(siblings[k], r.vocabulary).normalise();
+      const auto alone = normalise(one_hot_row<T>(siblings[k], r.vocabulary));
       if (proposed == proposal::top || r.q.kind == engine::row_kind::one_hot ||
           (proposed == proposal::greedy && k > 0))
         law = alone;
       else if (proposed == proposal::greedy) {
-        law = row_without(q, siblings.subspan(1)).normalise();
+        law = normalise(row_without(q, siblings.subspan(1)));
         // Where temperature or top-k leave no other token, the first was chosen without chance.
         if (siblings.size() > 1 && law.why() != status::ok && q.why() == status::ok) law = alone;
-      } else if (proposed == proposal::sampled) law = row_without(q, siblings.first(k)).normalise();
-      else law = row_without(q, std::span<const token_id>()).normalise();
+      } else if (proposed == proposal::sampled) law = normalise(row_without(q, siblings.first(k)));
+      else law = normalise(row_without(q, std::span<const token_id>()));
     }
   }
   return laws;
@@ -67,12 +67,12 @@ tree_verdict verify_tree_in(const engine::tree_request& r, std::uint32_t* path) 
   };
   random_streams chooser(r.seed, r.id);
   const tree_memory<T> work{r.out, nodes, residual, r.scratch};
-  const auto with = [&](const auto& verifier) {
-    return with_policy(r.policy, [&](const auto& policy) {
+  tree_verdict v;
+  with_verifier<all_tree_verifiers>(r.verifier, 0, 0, [&](const auto& verifier) {
+    v = with_policy(r.policy, [&](const auto& policy) {
       return verifier.verify(tree, laws, rows(r.q), rows(r.p), policy, chooser, work);
     });
-  };
-  const tree_verdict v = r.recursive ? with(recursive_rejection{}) : with(traversal{});
+  });
   std::size_t node = v.node;
   for (std::size_t d = v.accepted; d > 0; --d) {
     path[d - 1] = std::uint32_t(node);

@@ -34,19 +34,14 @@ auto rows_in(const engine::request& r, const engine::rows& all) {
 }
 
 template <class Any>
-verdict verify_any(const engine::request& r, engine::verifier how) {
-  const auto with = [&](const auto& verifier) {
-    return with_policy(r.policy, [&](const auto& policy) {
+verdict verify_any(const engine::request& r) {
+  verdict v;
+  with_verifier(r.verifier, r.seed, r.id, [&](const auto& verifier) {
+    v = with_policy(r.policy, [&](const auto& policy) {
       return verify_rows(r, verifier, policy, rows_in<Any>(r, r.q), rows_in<Any>(r, r.p));
     });
-  };
-  switch (how) {
-    case engine::verifier::token: return with(token_verifier{});
-    case engine::verifier::block: return with(block_verifier{});
-    case engine::verifier::match: return with(match_verifier{});
-    case engine::verifier::coupled: return with(coupled_verifier{coupled_noise(r.seed, r.id)});
-  }
-  return {};
+  });
+  return v;
 }
 
 }  // namespace

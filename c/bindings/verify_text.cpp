@@ -3,26 +3,27 @@
 #include <vector>
 
 #include <specagg/audit/text_law.hpp>
+#include <specagg/policy/any_stateful.hpp>
+#include <specagg/verify/stateful.hpp>
 
+#include "edit.hpp"
 #include "verify.hpp"
 
 namespace {
 
-// Any engine::text_policy, as one with state; of by_position that is the number of the position.
+// Any policy of a text, as one with state; of by_position that is the number of the position.
 struct any_text_policy : any_stateful {
   std::span<const engine::policy> positions;  // of by_position
 
-  explicit any_text_policy(const engine::text_policy& given) {
-    using enum engine::text_kind;
-    const double first = given.first, second = given.second;
-    switch (given.kind) {
-      case by_position: positions = given.policies; break;
-      case regret_budget: chosen = specagg::regret_budget{first, second}; break;
-      case entropy_window: chosen = specagg::entropy_window{first, second}; break;
-      case phase:
-        chosen = specagg::phase<any_catalogued, any_catalogued>{
-            make(given.policies[0]), make(given.policies[1]), given.open, given.close};
-    }
+  explicit any_text_policy(const engine::policy& given) {
+    const std::span parts(given.parts, given.part_count);
+    if (given.line == engine::by_position) positions = parts;
+    else if (given.line == engine::phase)
+      chosen = phase<any_catalogued, any_catalogued>{make(parts[0]), make(parts[1]), given.open,
+                                                     given.close};
+    with_line(given.line, [&]<class Line>(const Line& line) {
+      if constexpr (Line::has_state) chosen = policy_of(line, given);
+    });
   }
   bool valid() const {
     for (const engine::policy& each : positions)
@@ -44,31 +45,27 @@ struct any_text_policy : any_stateful {
 };
 
 template <class Any>
-verdict verify_text(const engine::request& r, engine::verifier how) {
+verdict verify_text(const engine::request& r, double& state) {
   std::vector<any_text_policy::state> states(r.drafted.size() + 1);
-  states[0].x = *r.state;
-  const auto with = [&](const auto& verifier) {
-    const stateful_verifier stateful(verifier, std::span(states));
-    return verify_rows(r, stateful, any_text_policy(*r.text), rows_in<Any>(r, r.q),
-                       rows_in<Any>(r, r.p));
-  };
+  states[0].x = state;
   verdict v;
-  switch (how) {
-    case engine::verifier::token: v = with(token_verifier{}); break;
-    case engine::verifier::block: v = with(block_verifier{}); break;
-    case engine::verifier::match: v = with(match_verifier{}); break;
-    case engine::verifier::coupled: v = with(coupled_verifier{coupled_noise(r.seed, r.id)}); break;
-  }
-  *r.state = states[0].x;
+  with_verifier(r.verifier, r.seed, r.id, [&](const auto& verifier) {
+    const stateful_verifier stateful(verifier, std::span(states));
+    v = verify_rows(r, stateful, any_text_policy(r.policy), rows_in<Any>(r, r.q),
+                    rows_in<Any>(r, r.p));
+  });
+  state = states[0].x;
   return v;
 }
 
 }  // namespace
 
-extern "C" void specagg_engine_verify_text(const engine::request* r, engine::verifier how,
+extern "C" void specagg_engine_verify_text(const engine::request* given, double* state,
                                            verdict* result) {
-  *result = engine::in_double(r->p.kind) ? verify_text<double_row>(*r, how)
-                                         : verify_text<float_row>(*r, how);
+  const edited_request edited(*given);
+  const engine::request& r = edited.request;
+  *result = engine::in_double(r.p.kind) ? verify_text<double_row>(r, *state)
+                                        : verify_text<float_row>(r, *state);
 }
 
 extern "C" status specagg_engine_law_of_text(const engine::text_rows* text, double* pi) {
@@ -78,7 +75,7 @@ extern "C" status specagg_engine_law_of_text(const engine::text_rows* text, doub
     };
   };
   status why = status::ok;
-  const std::vector<double> law = law_of_texts(any_text_policy(*text->policy), {text->state},
+  const std::vector<double> law = law_of_texts(any_text_policy(text->policy), {text->state},
                                                text->p.count, after(text->q), after(text->p), &why);
   std::copy(law.begin(), law.end(), pi);
   return why;

@@ -3,11 +3,10 @@
 // float32. Built once for each instruction set.
 #include "verify.hpp"
 
-extern "C" bool specagg_engine_verify_usual(const engine::request* request, engine::verifier how,
-                                            verdict* result) {
+extern "C" bool specagg_engine_verify_usual(const engine::request* request, verdict* result) {
   using enum engine::row_kind;
   const engine::request& r = *request;
-  if (how != engine::verifier::token || r.p.kind != logits_f32) return false;
+  if (r.verifier != verifier_number(token_verifier::name) || r.p.kind != logits_f32) return false;
   const auto logits = [&](const engine::rows& all) {
     return lasting_rows_of(all.count, [&](std::size_t j) {
       return processed_row<float>(numbers<float>(all, j, r.vocabulary), all.sampling);

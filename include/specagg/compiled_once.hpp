@@ -3,7 +3,6 @@
 // uses it is compiled once for each alternative (any_of, any_row), or a single time, with a
 // dispatch (compiled_once).
 #pragma once
-#include <type_traits>
 
 #include <specagg/config.hpp>
 
@@ -25,14 +24,20 @@ struct compiled_once : T {
   using T::T;
   constexpr compiled_once() = default;
   constexpr compiled_once(const T& one) : T(one) {}
-  // For a row (rows/distribution.hpp): code for its normalised row is compiled once, too.
-  decltype(auto) normalise(bool confidence = false) const
+  // For a row (rows/row.hpp): code for its normalised row is compiled once, too.
+  auto normalise(bool confidence = false) const
     requires requires(const T& row) { row.normalise(true); }
   {
-    using N = std::remove_cvref_t<decltype(T::normalise(confidence))>;
-    if constexpr (std::is_same_v<N, T>) return *this;
-    else return compiled_once<N>(T::normalise(confidence));
+    return compiled_once<decltype(T::normalise(confidence))>(T::normalise(confidence));
   }
 };
+
+// f(what was chosen, by its own type), and f is compiled for each alternative; f(x) for an x that
+// is no such choice, or is compiled once.
+template <class T, class F>
+SPECAGG_FUNCTION decltype(auto) with_chosen(const T& x, F&& f) {
+  if constexpr (CompiledForEach<T>) return x.visit(f);
+  else return f(x);
+}
 
 SPECAGG_END

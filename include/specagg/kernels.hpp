@@ -3,7 +3,7 @@
 // acceptance rate of a draft, and a draw from the residual. Policies and verifiers compute with the
 // same code. log_sum_exp(logits) is in kernel/softmax.hpp.
 //
-// q and p are Rows or other Distributions (rows/distribution.hpp) of one size V and one value type
+// q and p are Rows or other Distributions (rows/row.hpp) of one size V and one value type
 // T, probabilities or softmax_row{logits}: they are normalised in a copy, and not changed. Nothing
 // is allocated. Each function reads the rows once to normalise them, and once for its sum.
 //
@@ -17,7 +17,7 @@
 #include <span>
 
 #include <specagg/kernel/softmax.hpp>
-#include <specagg/verify/verify.hpp>
+#include <specagg/verify/detail/decision.hpp>
 
 SPECAGG_BEGIN
 
@@ -47,7 +47,7 @@ status with_law_of_rows(const Q& q, const P& p, const Policy& policy, F&& f) {
   if (!specagg::valid(policy)) return status::invalid_parameter;
   const std::span<const Q, 1> q_rows(&q, 1);
   const std::span<const P, 1> p_rows(&p, 1);
-  return detail::with_law<detail::draft_row::always>(policy, q_rows, p_rows, 0, f);
+  return law_source{policy, q_rows, p_rows}.template with_law<draft_row::always>(0, f);
 }
 // The number f(rows, pi); NaN where there is none. At most `most`: rounding may exceed it.
 template <class Q, class P, class Policy, class F>
@@ -106,8 +106,9 @@ emission sample_residual(const Q& q, const P& p, const Policy& policy, double u,
                          std::span<double> scratch) {
   emission e;
   detail::one_uniform chooser{u};
+  const detail::drawing by{0, chooser, scratch};
   e.why = detail::with_law_of_rows(q, p, policy, [&](const auto& rows, const auto& pi) {
-    return detail::draw_residual(rows, pi, 1, 0, 0, chooser, scratch, e);
+    return by.draw_residual(rows, pi, 1, 0, e);
   });
   return e;
 }

@@ -117,7 +117,8 @@ status first_failure(std::span<addition<S>> all) {
 
 }  // namespace detail
 
-// The same of any sources: in one call where they have one, else in turn. There are no parents.
+// Makes the additions of any sources: in one call if S has one (BatchLogitSource), else in turn.
+// The additions have no parents.
 template <LogitSource S>
 status extend_all(std::span<addition<S>> all) {
   if constexpr (BatchLogitSource<S>) return S::extend(all);
@@ -164,8 +165,7 @@ class metered {
   double seconds_of[most + 1] = {}, fastest_of[most + 1] = {};
 
  private:
-  template <class Call>
-  status measured(std::span<const token_id> tokens, Call&& call) {
+  status measured(std::span<const token_id> tokens, auto&& call) {
     const auto start = std::chrono::steady_clock::now();
     const status s = call();
     const double t =

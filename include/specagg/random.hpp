@@ -31,7 +31,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N],
     k1 += 0xBB67AE85u;
   }
 }
-// The same for one counter.
+// The 128 random bits of one counter, as four words.
 using philox_block = std::array<std::uint32_t, 4>;
 SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) noexcept {
   std::uint32_t x[4][1] = {{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}};
@@ -70,13 +70,17 @@ struct some_weight {
   template <class V>
   V operator()(V x) const;
 };
+template <class C>
+concept Engine = requires { std::remove_reference_t<C>::min(); };  // of <random>
 }  // namespace detail
 
 // The decisions that an algorithm asks for. coin(m, w, t): true with probability min(1, w / t);
 // false if w is 0. draw(m, weights): token v with probability weights[v] / total; no_token if the
-// weights cannot be normalised.
+// weights cannot be normalised. The weights view memory that changes later: draw() keeps nothing of
+// them when it returns. (Compilers print the line after =.)
 template <class C>
 concept Chooser =
+    !detail::Engine<C> &&  // an engine of <random> gives bits: pass specagg::random_streams(seed)
     requires(C& c, moment m, double w, const weights<detail::some_rows, detail::some_weight>& law) {
       { c.coin(m, w, w) } -> std::convertible_to<bool>;
       { c.draw(m, law) } -> std::convertible_to<token_id>;
@@ -109,7 +113,7 @@ class random_streams {
   SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v) const noexcept {
     return noise(position, v, four_words(position, v)[std::uint32_t(v) % 4]);
   }
-  // The same for a token whose first word is known. One word in 256 needs a second word: races are
+  // The noise of a token whose first word is known. One word in 256 needs a second word: races are
   // decided by small noise, which needs more bits.
   SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v,
                                 std::uint32_t word) const noexcept {

@@ -92,8 +92,8 @@ SPECAGG_BEGIN
 // and T float or double: one T for draft and target (bf16 and f16 are read as float).
 //   processed_row<S>(logits, sampling)    a span of V logits (-inf: a masked token), and
 //                                         sampling{.temperature, .top_k, .top_p, .min_p}, applied
-//                                         in this order; the defaults 1, 0, 1, 0 change nothing.
-//                                         Temperature 0: the largest logit
+//                                         in this order, or in that of .order; the defaults 1, 0,
+//                                         1, 0 change nothing. Temperature 0: the largest logit
 //   softmax_row<S>(logits, temperature)   the same without filters; the temperature is above 0
 //   dense_row<T>(probabilities)           a span of V probabilities
 //   sparse_row<T>(ids, probabilities, V)  spans: the tokens with mass, ids ascending
@@ -103,8 +103,7 @@ SPECAGG_BEGIN
 // and target share no buffer; or rows_of_logits: the processed_rows of a matrix [rows][V], a span,
 // vector or array that outlives the list. If its size is no multiple of V, every row is
 // vocabulary_mismatch. `how` is sampling{} by default.
-template <Contiguous L>
-  requires(!detail::short_lived<L>)
+template <class L>
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how);
 
 // Draws token j of a draft, at position start + j; start as in struct draft.
@@ -118,6 +117,11 @@ auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how);
 template <Row R, Chooser C>
 token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& chooser,
                     std::span<double> scratch);
+// Likewise. Also writes the row's normal form, for the verification's q_rows: then one pass over a
+// row of logits is enough for both.
+template <Row R, Chooser C>
+token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& chooser,
+                    std::span<double> scratch, normal_form<R>& normal);
 
 // Verifies a draft of g tokens. A token y is accepted with probability min(1, pi(y) / q(y)), else
 // one from norm((pi - q)+) replaces it and is the last. Each emitted token has the law pi, given
@@ -127,7 +131,10 @@ token_id draw_draft(const R& row, std::uint32_t start, std::size_t j, C&& choose
 //                   0..g-1 (and for g if all tokens were accepted, the bonus is drawn from pi and
 //                   the policy reads the draft), each at most once (the target's twice where the
 //                   draft's row is invalid), and none beyond the first rejection unless acceptances
-//                   are wanted
+//                   are wanted. At temperature 0 token verification by a policy that reads the
+//                   target alone (lossless, typical) asks for no row of the draft, unless it is a
+//                   cut_row or acceptances are wanted; a policy whose pi(y) is neither 0 nor 1
+//                   there asks for both rows again
 //   policy          a struct of policy/, such as lossless{}, or a list with one for each position
 //   chooser         random_streams(seed, request), as the draft was drawn with
 //   out             at least g + 1 emissions, or g without a bonus
@@ -163,7 +170,7 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
 
 // Draws from pi with the noise that drew the draft, while the two agree: each emitted token has the
 // law pi. noise: coupled_noise(seed, request). coupled: coupled_draft(draft), with tokens by
-// race(row.normalise(), noise, start + j). Arguments and errors as for verify_token, but no chooser
+// race(normalise(row), noise, start + j). Arguments and errors as for verify_token, but no chooser
 // and no scratch. q_rows is used only if the policy reads the draft. Acceptances say what happened:
 // 1 for accepted tokens, 0 from the first rejected one.
 template <class Policy, class QRows, class PRows>
@@ -183,7 +190,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
 //   work            tree_memory<T>{out, nodes, residual, scratch}, T of the rows: one emission more
 //                   than it has levels; one tree_node more than it has nodes; V numbers for each
 //                   level; verify_scratch(V) doubles
-// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
+// laws and p_rows thus have one row more than the tree has nodes, and q_rows as many if the policy
 // reads the draft. A child whose law is missing is left out, and the emission's `why` says
 // missing_row. If another row is missing, the accepted path remains emitted, and the verdict says
 // it. Nothing is emitted if memory is too small, the policy's parameters are out of range or a
@@ -238,19 +245,26 @@ SPECAGG_END
 #include <specagg/kernel/reduce.hpp>
 #include <specagg/kernel/exponentials.hpp>
 #include <specagg/kernel/softmax.hpp>
+#include <specagg/kernel/mass.hpp>
 #include <specagg/kernel/select.hpp>
+#include <specagg/kernel/prefix.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows/distribution.hpp>
 #include <specagg/rows/any_row.hpp>
 #include <specagg/rows/cut_row.hpp>
 #include <specagg/rows/process.hpp>
+#include <specagg/rows/row.hpp>
 #include <specagg/rows/rows.hpp>
+#include <specagg/rows/sampling.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/policies_of.hpp>
 #include <specagg/policy/models.hpp>
 #include <specagg/policy/catalogue.hpp>
+#include <specagg/policy/stateful.hpp>
+#include <specagg/policy/phase.hpp>
+#include <specagg/policy/any_stateful.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
 #include <specagg/policy/checked.hpp>

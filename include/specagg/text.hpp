@@ -22,8 +22,7 @@ struct text {
 };
 
 // Appends a token.
-template <class P>
-void append(text& t, token_id token, P& processor) {
+void append(text& t, token_id token, auto& processor) {
   t.tokens[t.size] = token;
   (void)processor.push(token);
   ++t.size;
@@ -89,8 +88,7 @@ status ready(const text& t, std::size_t vocabulary, const M&... models) {
 
 // Rolls a model back to where its context is a prefix of these tokens, if it says what it holds
 // (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as rollback().
-template <LogitSource M>
-status keep_prefix(std::span<const token_id> tokens, M& model) {
+status keep_prefix(std::span<const token_id> tokens, LogitSource auto& model) {
   std::size_t n = tokens.size();
   if constexpr (requires { model.tokens(); }) n = specagg::common_prefix(model.tokens(), tokens);
   return specagg::rollback(n, model);
@@ -128,7 +126,7 @@ void process_rows(std::span<const token_id> tokens, std::size_t vocabulary, P& p
   const auto push_again = [&] {
     for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
   };
-  const detail::on_exception restore(push_again);
+  const on_exception restore(push_again);
   for (std::size_t j = logits.size() / vocabulary; j-- > 0;) {
     processor.apply(logits.subspan(j * vocabulary, vocabulary));
     if (j > 0) {

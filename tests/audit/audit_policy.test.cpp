@@ -45,7 +45,7 @@ verdict bonus_from_p(const draft& d, const auto& q, const auto& p, const auto& p
   without.bonus = false;
   verdict v = verify_token(without, q, p, policy, chooser, out, scratch);
   if (v.accepted < d.size()) return v;
-  const auto row = as_row(p[d.size()]).normalise();
+  const auto row = normalise(as_row(p[d.size()]));
   if (row.why() != status::ok) return v;
   out[v.emitted++].token = draw(row, {stream::bonus, std::uint32_t(d.size()), 0}, chooser, scratch);
   return v;

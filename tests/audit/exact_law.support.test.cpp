@@ -88,7 +88,7 @@ verdict claiming(double claim_outside_support, const draft& d, const auto& q, co
     total = 1;
   }
   for (double& x : left) x /= total;
-  const auto row = as_row(left).normalise();
+  const auto row = normalise(as_row(left));
   out[tau].token = draw(row, {stream::residual, std::uint32_t(tau), 0}, chooser, scratch);
   return {tau, tau + 1, status::ok};
 }
@@ -155,7 +155,7 @@ TEST_CASE("a coupled text does not depend on tokens outside the support, which a
   const std::vector<double> q{0.5, 0.25, 0.25}, one{1, 0, 0}, p{0.25, 0.25, 0.5};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const coupled_noise noise(seed);
-    const auto row = as_row(q).normalise();
+    const auto row = normalise(as_row(q));
     REQUIRE(row.why() == status::ok);
     const auto check = [&](const any_of<lossless, ensemble>& chosen, token_id y1,
                            const std::vector<double>& q1, status why) {

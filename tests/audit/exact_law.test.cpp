@@ -95,8 +95,8 @@ auto mutant(Accept accept, Residual residual) {
              std::span<emission> out, std::span<double> scratch) {
     verdict v;
     for (std::size_t j = 0; j <= d.size(); ++j) {
-      const auto qj = as_row(q[j]).normalise(true);
-      const auto pj = as_row(p[j]).normalise(true);
+      const auto qj = normalise(as_row(q[j]), true);
+      const auto pj = normalise(as_row(p[j]), true);
       if (qj.why() != status::ok || pj.why() != status::ok) return v;
       using Policy = std::remove_cvref_t<decltype(policy)>;
       const auto rows = detail::pair_for<Policy>(qj, pj);
@@ -173,7 +173,7 @@ TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
     short_draft.bonus = false;
     verdict v = verify_token(short_draft, q, p, policy, chooser, out, scratch);
     if (v.accepted < d.size()) return v;
-    const auto row = as_row(p[d.size()]).normalise();
+    const auto row = normalise(as_row(p[d.size()]));
     if (row.why() != status::ok) return v;
     out[v.emitted++].token = chooser.draw({stream::bonus, std::uint32_t(d.size()), 0},
                                           weigh(row, [](auto x) { return x; }, scratch));

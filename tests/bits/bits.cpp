@@ -158,7 +158,7 @@ std::vector<T> probabilities(numbers& random, std::size_t size) {
 template <class Row>
 void add_row(hash& h, const Row& of) {
   using T = typename Row::value_type;
-  const auto row = of.normalise(true);
+  const auto row = normalise(of, true);
   h.add(std::uint64_t(row.why()));
   for (std::size_t begin = 0; begin < row.size(); begin += specagg::block_size) {
     const std::size_t count = std::min(row.size() - begin, specagg::block_size);
@@ -194,9 +194,8 @@ template <class T>
 void add_filtered(hash& filters, const std::vector<T>& l) {
   for (int i = 0; i < 12; ++i) {
     const double temperatures[] = {0, 0.5, 1, 3}, top_p[] = {1, 0.9, 0.4}, min_p[] = {0, 0.05};
-    const auto row = specagg::processed_row<T>(l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u,
-                                                   top_p[i % 3], min_p[i % 2]})
-                         .normalise();
+    const auto row = specagg::normalise(specagg::processed_row<T>(
+        l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u, top_p[i % 3], min_p[i % 2]}));
     filters.add(std::uint64_t(row.why()));
     filters.add(row.restriction.logit);
     const std::size_t last = row.restriction.last;  // of 32 bits on some machines
@@ -217,9 +216,9 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
     for (const double temperature : {1., 0.3, 2., 1e-3})
       lse.add(specagg::log_sum_exp(std::span(l).first(size), temperature));
 
-    const auto dense_p = specagg::dense_row<T>(p).normalise(),
-               dense_q = specagg::dense_row<T>(q).normalise();
-    const auto indexed_q = specagg::as_row(table<T>{q}).normalise();
+    const auto dense_p = specagg::normalise(specagg::dense_row<T>(p)),
+               dense_q = specagg::normalise(specagg::dense_row<T>(q));
+    const auto indexed_q = specagg::normalise(specagg::as_row(table<T>{q}));
     using dense = std::remove_const_t<decltype(dense_p)>;
     using indexed = std::remove_const_t<decltype(indexed_q)>;
     const specagg::row_pair<true, dense, dense> pair(dense_q, dense_p);
@@ -261,6 +260,14 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
     weigh(pair, [](auto at) { return at.p; });
     weigh(pair, [](auto at) { return specagg::positive(at.p - at.q); });
     weigh(mixed, [](auto at) { return specagg::positive(at.p - at.q); });
+    const auto before = random;
+    for (const double temperature : {1., 0.7, 1e-3}) {
+      const auto row = normalise(specagg::softmax_row<T>(l, temperature));
+      if (row.why() == specagg::status::ok)
+        weigh(specagg::detail::terms_of_row<std::remove_cvref_t<decltype(row)>>(row),
+              specagg::row_itself());
+    }
+    random = before;
   }
 }
 
@@ -308,7 +315,7 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   std::array<token_id, 4> tokens{};
   const std::size_t gamma = random.below(5);
   for (std::size_t j = 0; j < gamma; ++j) {
-    const auto q = make_q[j].normalise();
+    const auto q = normalise(make_q[j]);
     if (q.why() != specagg::status::ok) continue;
     const auto w = specagg::weigh(q, [](auto at) { return at; }, scratch);
     tokens[j] = chooser.draw({specagg::stream::draft, std::uint32_t(start + j), start}, w);

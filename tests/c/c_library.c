@@ -151,10 +151,12 @@ static void compare(const specagg_request* request, int policy, void* scratch, s
 /* ---- tests ---- */
 
 static specagg_policy policies[EXPECTED_POLICIES];
+static double parameters[EXPECTED_POLICIES][4];
 
 /* Every policy, verifier, kind of rows and bonus. */
 static void same_as_cpp(void) {
-  const specagg_sampling warm = {0.7, 40, 0.95, 0.001}, greedy = {0, 0, 1, 0};
+  const specagg_sampling greedy = {0, 0, 1, 0, SPECAGG_HUGGING_FACE};
+  specagg_sampling warm = {0.7, 40, 0.8, 0.01, SPECAGG_HUGGING_FACE};
   const int32_t ends[] = {3, 5};
   const size_t bytes = specagg_scratch(V, GAMMA);
   char* const memory = malloc(bytes + 9);
@@ -164,6 +166,7 @@ static void same_as_cpp(void) {
     const int policy = n % EXPECTED_POLICIES, kind = n / 5 % 6, without = n % 7 == 3;
     const int target = kind == 4 ? SPECAGG_LOGITS_BF16 : kind; /* of two kinds in one request */
     const specagg_sampling* const how = n % 3 == 0 ? NULL : n % 31 == 1 ? &greedy : &warm;
+    warm.order = n / 7 % 4;
     specagg_request r = {0};
     r.vocabulary = V;
     r.drafted = now.drafted;
@@ -217,7 +220,8 @@ static void a_batch(void) {
   specagg_request r[B];
   specagg_result results[B];
   int32_t tokens[B][OUT];
-  const specagg_sampling below_zero = {-1, 0, 1, 0};
+  const specagg_sampling below_zero = {-1, 0, 1, 0, SPECAGG_VLLM},
+                         no_order = {1, 0, 1, 0, SPECAGG_JOINT + 1};
   make_round();
   memset(r, 0, sizeof r);
   memset(results, 0, sizeof results);
@@ -253,9 +257,13 @@ static void a_batch(void) {
   CHECK(specagg_verify(r + 3, results + 3, 1, scratch, bytes) == SPECAGG_OK);
   CHECK(results[3].emitted == 1 && tokens[3][0] == 9);
   CHECK(specagg_verify(NULL, NULL, 0, NULL, 0) == SPECAGG_OK);
+  r[2].p.sampling = &no_order;
+  CHECK(specagg_verify(r + 2, results + 2, 1, scratch, bytes) == SPECAGG_OK);
+  CHECK(results[2].status == SPECAGG_INVALID_PARAMETER && results[2].emitted == 0);
 
   /* Policies that read the draft need its row for the bonus, unless it is another. */
-  specagg_policy ensemble;
+  double lambda;
+  specagg_policy ensemble = {&lambda, 1, 0, 0, 0};
   CHECK(specagg_policy_parse("ensemble", &ensemble) == SPECAGG_OK && ensemble.reads_draft);
   r[0].policy = &ensemble;
   r[0].q = r[0].p; /* all are accepted */
@@ -282,7 +290,7 @@ static void refused(void) {
   specagg_request good = {0}, r;
   struct room room;
   specagg_result result = result_in(&room, 1), two[2];
-  const specagg_policy unknown = {99, 0, {0}};
+  const specagg_policy unknown = {NULL, 0, 0, 99, 0}, without = {NULL, 0, 2, 1, 1};
   now.drafted[0] = now.drafted[1] = now.drafted[2] = 1;
   good.vocabulary = V;
   good.drafted = now.drafted;
@@ -310,6 +318,7 @@ static void refused(void) {
   REFUSED(r.q = rows_of(0, SPECAGG_LOGITS_F64, OUT, NULL), "request 0: q, p: the kind of one");
   REFUSED(r.p.data = NULL, "request 0: p.data: is NULL");
   REFUSED(r.policy = &unknown, "request 0: policy: was not made by specagg_policy_parse");
+  REFUSED(r.policy = &without, "request 0: policy: was not made by specagg_policy_parse");
   REFUSED(r.verifier = 4, "request 0: verifier: 4 is unknown");
   REFUSED(r.bonus = -1, "request 0: bonus: -1 is unknown");
   REFUSED(r.vocabulary = 1024 * V, "request 0: scratch: has");
@@ -345,9 +354,11 @@ static void refused(void) {
 }
 
 static void parsed(void) {
-  specagg_policy policy = {-5, 0, {0}};
+  double memory[8];
+  specagg_policy policy = {memory, 8, 9, -5, 0};
   const char* const wrong[][2] = {
       {"telepathy", "policy: there is no \"telepathy\""},
+      {"regret-budget", "policy: there is no \"regret-budget\""}, /* it has state */
       {"", "policy: there is no \"\""},
       {"lossy:alpha", "policy lossy: \"alpha\" is not of the form key=value"},
       {"lossy:beta=1,alpha=", "policy lossy: alpha: \"\" is not a number"},
@@ -362,7 +373,7 @@ static void parsed(void) {
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     CHECK(specagg_policy_parse(wrong[i][0], &policy) == SPECAGG_INVALID_PARAMETER);
-    CHECK(said(wrong[i][1]) && policy.line == -5);
+    CHECK(said(wrong[i][1]) && policy.line == -5 && policy.count == 9);
   }
   CHECK(specagg_policy_parse(NULL, &policy) == SPECAGG_INVALID_PARAMETER && said("text: is NULL"));
   CHECK(specagg_policy_parse("opt", NULL) == SPECAGG_INVALID_PARAMETER && said("policy: is NULL"));
@@ -370,15 +381,30 @@ static void parsed(void) {
   CHECK(policy.parameters[0] == 1.2 && policy.parameters[1] == 1 && policy.reads_draft);
   CHECK(specagg_policy_parse("lossy:beta=exact", &policy) == SPECAGG_OK);
   CHECK(specagg_policy_parse("lossless", &policy) == SPECAGG_OK && !policy.reads_draft);
-  CHECK(policy.line == 0);
-  for (int i = 0; i < EXPECTED_POLICIES; ++i)
+  CHECK(policy.line == 0 && policy.count == 0);
+  policy.room = 1;
+  CHECK(specagg_policy_parse("lossy", &policy) == SPECAGG_INVALID_PARAMETER);
+  CHECK(said("policy lossy: has 2 parameters, and there is room for 1"));
+  policy.parameters = NULL;
+  policy.room = 8;
+  CHECK(specagg_policy_parse("typical", &policy) == SPECAGG_INVALID_PARAMETER);
+  CHECK(said("policy typical: has 2 parameters, and there is room for 0"));
+  CHECK(specagg_policy_parse("minimum", &policy) == SPECAGG_OK && policy.count == 0);
+  policy.parameters = memory;
+  for (int i = 0; i < EXPECTED_POLICIES; ++i) {
+    policies[i].parameters = parameters[i];
+    policies[i].room = 4;
     CHECK(specagg_policy_parse(expected_policies[i], &policies[i]) == SPECAGG_OK);
+  }
   int32_t count = 0;
   for (const char* name; (name = specagg_policy_name(count)) != NULL; ++count)
-    CHECK(specagg_policy_parse(name, &policy) == SPECAGG_OK && policy.line == count);
+    CHECK(specagg_policy_parse(name, &policy) == SPECAGG_OK);
   CHECK(count > 20 && strcmp(specagg_policy_name(0), "lossless") == 0);
   CHECK(specagg_policy_name(-1) == NULL && specagg_policy_name(count + 1) == NULL);
   CHECK(specagg_abi_version() == SPECAGG_ABI);
+  CHECK(strcmp(specagg_verifier_name(SPECAGG_TOKEN), "token") == 0);
+  CHECK(strcmp(specagg_verifier_name(SPECAGG_COUPLED), "coupled") == 0);
+  CHECK(specagg_verifier_name(-1) == NULL && specagg_verifier_name(4) == NULL);
   CHECK(strcmp(specagg_status_name(SPECAGG_INVALID_ROW), "invalid_row") == 0);
   CHECK(strcmp(specagg_status_name(SPECAGG_MISSING_ROW), "missing_row") == 0);
   CHECK(strcmp(specagg_status_name(14), "unknown") == 0);

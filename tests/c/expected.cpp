@@ -40,7 +40,7 @@ Any row_of(const specagg_request& r, const specagg_rows& rows, std::size_t j) {
   sampling how;
   if (rows.sampling)
     how = {rows.sampling->temperature, rows.sampling->top_k, rows.sampling->top_p,
-           rows.sampling->min_p};
+           rows.sampling->min_p, filter_order(rows.sampling->order)};
   if (!rows.data) return one_hot_row<T>(j < r.drafted_count ? r.drafted[j] : no_token, V);
   if constexpr (std::is_same_v<T, float>) {
     if (rows.kind == SPECAGG_LOGITS_F16) return processed_row<f16>(numbers(f16{}), how);

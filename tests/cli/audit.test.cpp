@@ -120,6 +120,13 @@ TEST_CASE("audit makes the law from logits, temperature and filters, as an engin
     CHECK(std::fabs(double(j["distance"]) - double(given["distance"])) < 1e-12);
     CHECK(std::fabs(double(j["p_value"]) - double(given["p_value"])) < 1e-9);
   }
+  // 4/7 of the two first tokens, or of all tokens
+  const cli::ran joint = audit(logits + R"("top_k": 2, "top_p": 0.78, "order": "joint"})", tokens);
+  CHECK(joint.status == 0);
+  CHECK(audit(logits + R"("top_k": 2, "top_p": 0.78})", tokens).status == 1);
+  const cli::ran none = audit(logits + R"("order": "first"})", tokens);
+  CHECK(none.status == 2);
+  CHECK(none.out.find("order") != std::string::npos);
   for (const char* other : {R"("top_k": 3})", R"("top_k": 1})", R"("top_p": 0.99})"})
     CHECK(audit(logits + other, tokens).status == 1);
 }

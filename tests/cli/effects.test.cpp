@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every option of every command, in every mode: it has an effect, or is refused.
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -23,7 +24,7 @@ words operator+(words a, const words& b) {
   a.insert(b.begin(), b.end());
   return a;
 }
-const words filters = {"--top-k", "--top-p", "--min-p"};
+const words filters = {"--top-k", "--top-p", "--min-p", "--filter-order"};
 const words rpc = {"--exact-batches", "--rpc"};
 const words chain = {"--propose", "--longest-run", "--model", "--lookup", "--baseline", "--system"};
 const words secured = {"--insecure", "--certificate", "--key", "--authority", "--token-file"};
@@ -81,8 +82,8 @@ const std::vector<mode> modes = {
     {"law",
      "--grid --policy none",
      {"--q", "--p", "--tree", "--propose", "--enumerate", "--batch", "--color"}},
-    {"score", "--model /none --text a", rpc},
-    {"score", "--model /none --text a --backend cuda", rpc + words{"--threads"}},
+    {"score", "--model /none --text a", rpc + words{"--text-file"}},
+    {"score", "--model /none --text a --backend cuda", rpc + words{"--threads", "--text-file"}},
     {"audit", "--law /none", {}},
     {"plan cos", "", {"--lambda"}},
     {"plan cos", "--tv 0.4", {"--acceptance"}},
@@ -140,7 +141,11 @@ const words flags = {"--json",   "--compare",  "--chat",  "--enumerate", "--batc
 const words texts = {"--prompt", "--system", "--text"};
 std::string with_a_value(const std::string& option) {
   const std::map<std::string, std::string> others = {
-      {"--decoder", "speculative"}, {"--color", "auto"}, {"--max-tokens", "5"}};
+      {"--decoder", "speculative"}, {"--color", "auto"},   {"--max-tokens", "5"},
+      {"--propose", "top"},         {"--space", "law"},    {"--baseline", "target"},
+      {"--backend", "cpu"},         {"--codec", "half"},   {"--split", "dssd"},
+      {"--noise", "shared"},        {"--first", "device"}, {"--scheduler", "moving"},
+      {"--filter-order", "vllm"}};
   const auto found = others.find(option);
   return option +
          (flags.contains(option) ? "" : " " + (found == others.end() ? "1" : found->second));
@@ -166,7 +171,7 @@ TEST_CASE(
       if (line.find(" " + option + " ") != std::string::npos) continue;
       const ran r = run(line + with_a_value(option));
       INFO(line << with_a_value(option) << "\n" << r.out);
-      const bool refused = r.out.find("has no effect") != std::string::npos;
+      const bool refused = std::regex_search(r.out, std::regex("has no effect|excludes|requires"));
       CHECK(refused == m.without_effect.contains(option));
       if (!refused) continue;
       CHECK(r.status == 2);

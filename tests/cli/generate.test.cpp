@@ -477,7 +477,7 @@ TEST_CASE("what a text counts is what it shows, also where a stop string cuts a 
     }
   CHECK(cut > 2);
 }
-// docs/engine.md, "What the text of a seed depends on"
+// docs/guarantees.md, "What the text of a seed depends on"
 TEST_CASE(
     "with drafts the text of a seed depends on the limit of tokens, without them it does not") {
   const auto differ = [](const std::string& options) {

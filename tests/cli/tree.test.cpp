@@ -108,13 +108,12 @@ TEST_CASE(
   CHECK(double(by_hand["traversal"]["accepted"]) == Approx(1).epsilon(1e-12));
   CHECK(cli::run("law --q .5,.3,.2 --p .2,.4,.4 --tree 2").out.find("optimum") !=
         std::string::npos);
-  refuses("law --q .5,.5 --p .5,.5 --tree 2 --verify block",
-          {"--verify block: has no effect with --tree"});
+  refuses("law --q .5,.5 --p .5,.5 --tree 2 --verify block", {"--verify excludes --tree"});
   refuses("law --q .5,.3,.2 --p .2,.4,.4 --tree 3,3,3 --propose sampled",
           {"--tree 3,3,3", "trees can be drafted"});
   refuses("law --q .1,.1,.1,.1,.1,.1,.1,.1,.2 --p .1,.1,.1,.1,.1,.1,.1,.1,.2 --tree 2",
           {"--tree 2", "9 tokens"});
-  refuses("law --q .5,.5 --p .5,.5 --propose top", {"--propose top: has no effect without --tree"});
+  refuses("law --q .5,.5 --p .5,.5 --propose top", {"--propose requires --tree"});
 }
 TEST_CASE("trees that cannot be drafted are refused, by name") {
   const auto refused = [](const std::string& options, const char* why) {
@@ -126,7 +125,8 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree 62,62,62,62,62,62,62,62,62,62,62,62",
           "--tree 62,62,62,62,62,62,62,62,62,62,62,62: has too many nodes; 1 to 62 can be drafted");
   refused("--tree 0", "--tree 0: has no nodes; 1 to 62 can be drafted");
-  refused("--propose top", "--propose top: has no effect without --tree");
+  refused("--propose top",
+          "--propose top: has no effect with --decoder speculative, only with tree");
   refused("--tree 2 --propose best", "--propose best: is unknown (greedy, sampled, top are known)");
   refused("--tree 2 --decoder alternating",
           "--tree 2: has no effect with --decoder alternating: it drafts no trees");

@@ -43,7 +43,7 @@ std::vector<double> scratch;
 volatile double sink;
 
 std::vector<float> probabilities(const std::vector<float>& logits) {
-  const auto row = softmax_row<float>(logits).normalise();
+  const auto row = normalise(softmax_row<float>(logits));
   if (row.why() != status::ok) std::abort();
   std::vector<float> x(logits.size());
   for (std::size_t v = 0; v < x.size(); ++v) x[v] = row[v];
@@ -63,7 +63,7 @@ void verify(const Policy& policy) {
   sink = out[drafts].log_pi;
 }
 void filter(const sampling& how) {
-  const auto row = processed_row<float>(wide[0].p, how).normalise();
+  const auto row = normalise(processed_row<float>(wide[0].p, how));
   if (row.why() != status::ok) std::abort();
   sink = row[0];
 }
@@ -81,13 +81,13 @@ KERNEL(log_sum_exp) {
   sink = log_sum_exp(wide[0].p);
 }
 KERNEL(total_variation) {
-  const auto rq = dense_row<float>(q).normalise(), rp = dense_row<float>(p).normalise();
+  const auto rq = normalise(dense_row<float>(q)), rp = normalise(dense_row<float>(p));
   if (rq.why() != status::ok || rp.why() != status::ok) std::abort();
   sink = total_variation(row_pair(rq, rp));
 }
 KERNEL(residual) {
-  const auto rq = softmax_row<float>(wide[0].q).normalise(),
-             rp = softmax_row<float>(wide[0].p).normalise();
+  const auto rq = normalise(softmax_row<float>(wide[0].q)),
+             rp = normalise(softmax_row<float>(wide[0].p));
   if (rq.why() != status::ok || rp.why() != status::ok) std::abort();
   const row_pair pair(rq, rp);
   sink =
@@ -99,7 +99,7 @@ KERNEL(top_k) { filter({.temperature = 0.8, .top_k = 50}); }
 KERNEL(top_p) { filter({.temperature = 0.8, .top_p = 0.9}); }
 KERNEL(greedy) { filter({.temperature = 0}); }
 KERNEL(race) {
-  const auto row = softmax_row<float>(wide[0].p).normalise();
+  const auto row = normalise(softmax_row<float>(wide[0].p));
   if (row.why() != status::ok) std::abort();
   sink = race(row, coupled_noise(5), 0);
 }

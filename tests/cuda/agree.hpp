@@ -156,7 +156,7 @@ struct example {
       random_streams chooser(seed[r], request[r]);
       for (std::uint32_t j = 0; j < g; ++j) {
         const std::vector<S> logits = draft_copy(r, j);
-        const auto q = row(logits, r).normalise();
+        const auto q = normalise(row(logits, r));
         token_id y = token_id(random.below(s.vocabulary));
         if (random.below(20) == 0)
           y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));

@@ -35,7 +35,9 @@ void for_each_policy(F&& f) {
   constexpr std::size_t policies = std::tuple_size_v<decltype(specagg::catalogue)>;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     const auto one = [&]<std::size_t K>() {
-      if constexpr (in_part(int(K * 6 / policies))) f(choices_of(std::get<K>(specagg::catalogue)));
+      using line = std::tuple_element_t<K, std::remove_const_t<decltype(specagg::catalogue)>>;
+      if constexpr (in_part(int(K * 6 / policies)) && !line::has_state)
+        f(choices_of(std::get<K>(specagg::catalogue)));
     };
     (one.template operator()<I>(), ...);
   }(std::make_index_sequence<policies>());

@@ -59,9 +59,9 @@ struct some_filters {
     top_p.push_back(masses[random.below(random.below(9) == 0 ? 7 : 6)]);
     min_p.push_back(fractions[random.below(random.below(9) == 0 ? 6 : 5)]);
   }
-  sampling at(std::size_t r, double temperature) const {
+  sampling at(std::size_t r, double temperature, filter_order order) const {
     return {top_k[r] < 0 ? -1 : temperature, std::uint32_t(std::max(top_k[r], 0)), top_p[r],
-            min_p[r]};
+            min_p[r], order};
   }
 };
 
@@ -74,6 +74,7 @@ struct ragged_example {
   std::size_t B, V, most, stride;
   bool bonus_rows, masked, filtered, draft_filtered;  // the last: apart from the target
   some_filters filters, draft_filters;
+  filter_order order;
   bool slotted = false;             // the draft's rows lie where slots say
   std::vector<std::int32_t> slots;  // of each row
   std::vector<std::int32_t> cu, start;
@@ -91,7 +92,8 @@ struct ragged_example {
         bonus_rows(!no_rows && random.below(2)),
         masked(random.below(3) == 0 && !is_probability<S> && !is_probability<Draft>),
         filtered(with_filters),
-        draft_filtered(with_filters && random.below(2)) {
+        draft_filtered(with_filters && random.below(2)),
+        order(filter_order(with_filters ? random.below(4) : 0)) {
     for (std::size_t r = 0; filtered && r < B; ++r) {
       filters.add(V, random);
       draft_filters.add(V, random);
@@ -155,7 +157,7 @@ struct ragged_example {
 
  private:
   sampling how(const some_filters& f, std::size_t r, double at_temperature) const {
-    return filtered ? f.at(r, at_temperature) : sampling{.temperature = at_temperature};
+    return filtered ? f.at(r, at_temperature, order) : sampling{.temperature = at_temperature};
   }
   std::vector<element<S>> target_seen;  // the rows with their masks
   std::vector<element<Row>> draft_seen;
@@ -249,6 +251,7 @@ struct ragged_on_device {
   device::filtered_batch<S, Draft> filtered(const device::ragged_batch<S, Draft>& b) const {
     device::filtered_batch<S, Draft> f{b, {}};
     f.top_k = top_k.data(), f.top_p = top_p.data(), f.min_p = min_p.data();
+    f.order = e.order;
     if (!e.draft_filtered) return f;
     f.draft_top_k = draft_top_k.data();
     f.draft_top_p = draft_top_p.data();

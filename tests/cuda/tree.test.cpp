@@ -81,13 +81,13 @@ struct forest {
     const auto first =
         std::size_t(std::find(t.parents.begin(), t.parents.end(), parent) - t.parents.begin()) + 1;
     const auto siblings = std::size_t(std::count(t.parents.begin(), t.parents.end(), parent));
-    const auto alone = one_hot_row<float>(t.tokens[i - 1], V).normalise();
-    const auto q = row(draft, r, parent).normalise();
+    const auto alone = normalise(one_hot_row<float>(t.tokens[i - 1], V));
+    const auto q = normalise(row(draft, r, parent));
     if (propose == proposal::top || (propose == proposal::greedy && i != first)) return alone;
     const auto without = propose == proposal::sampled  ? t.tokens.subspan(first - 1, i - first)
                          : propose == proposal::greedy ? t.tokens.subspan(i, siblings - 1)
                                                        : std::span<const token_id>();
-    const auto rest = row_without(q, without).normalise();
+    const auto rest = normalise(row_without(q, without));
     if (propose == proposal::greedy && q.why() == status::ok && rest.why() != status::ok)
       return alone;
     return rest;

@@ -37,7 +37,7 @@ struct numbers_in_memory {
 __global__ void write_maximum(numbers_in_memory row, double* out) {
   alignas(16) __shared__ unsigned char memory[sizeof(device::detail::shared_memory)];
   auto& shared = *reinterpret_cast<device::detail::shared_memory*>(memory);
-  device::collective<true> together(shared);
+  device::detail::collective<true> together(shared);
   const double x = together.reduce<specagg::detail::larger>(row, [](auto at) { return at; });
   if (threadIdx.x == 0) out[blockIdx.x] = x;
 }

@@ -231,11 +231,12 @@ namespace {
 // Copies what the second kernel knows of a row.
 template <bool Whole>
 __global__ void facts_of_rows(device::detail::rows_of_drafts<device::batch<float>, Whole> rows,
-                              specagg::block_sum<float>* sums, device::row_facts* out) {
+                              specagg::block_sum<float>* sums, device::detail::row_facts* out) {
   alignas(16) __shared__ unsigned char memory[sizeof(device::detail::shared_memory)];
-  alignas(16) __shared__ unsigned char fact_memory[sizeof(device::row_facts)];
-  device::collective<Whole> together(*reinterpret_cast<device::detail::shared_memory*>(memory));
-  auto* facts = reinterpret_cast<device::row_facts*>(fact_memory);
+  alignas(16) __shared__ unsigned char fact_memory[sizeof(device::detail::row_facts)];
+  device::detail::collective<Whole> together(
+      *reinterpret_cast<device::detail::shared_memory*>(memory));
+  auto* facts = reinterpret_cast<device::detail::row_facts*>(fact_memory);
   device::detail::find_facts(rows, blockIdx.x, false, sums, facts, together);
   if (together.leads()) out[blockIdx.x] = *facts;
 }
@@ -269,7 +270,7 @@ void check_greedy_tokens(std::size_t V, numbers& random) {
   const on_device row(logits);
   const on_device zero(std::vector<double>(rows, 0));
   const on_device start(std::vector<std::uint32_t>(rows, 1));
-  const on_device facts(std::vector<device::row_facts>(rows, device::row_facts{}));
+  const on_device facts(std::vector<device::detail::row_facts>(rows, device::detail::row_facts{}));
   device::batch<float> b;
   b.requests = b.target_count = rows;
   b.vocabulary = b.target_stride = V;

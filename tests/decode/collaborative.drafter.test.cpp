@@ -51,8 +51,8 @@ struct moody_drafter : mixed_drafter {
     if (!greedy) return mixed_drafter::next(at, processor, row, confidence);
     std::array<double, vocabulary> x;
     model.row(at.tokens, x);
-    row = one_hot_row<double>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary)
-              .normalise();
+    row = normalise(
+        one_hot_row<double>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary));
     return row.why();
   }
 };

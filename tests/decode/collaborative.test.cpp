@@ -396,7 +396,7 @@ void check_raw_logits(const Policy& policy, const std::array<std::size_t, N>& ga
     auto raw = combined<N>(policy, models, context);  // at temperature 1
     for (double& x : raw) x = std::log(x);
     const processed_row<T> as_logits(raw, s);
-    const auto row = as_logits.normalise();
+    const auto row = normalise(as_logits);
     REQUIRE(row.why() == status::ok);
     std::vector<double> r(vocabulary);
     for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
@@ -562,7 +562,7 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
   std::uint32_t decisions = 0;
   std::vector<double> scratch(verify_scratch(vocabulary));
   const auto sample = [&](const std::vector<double>& w) {
-    const auto row = as_row(w).normalise();
+    const auto row = normalise(as_row(w));
     if (row.why() != status::ok) FAIL("weights to draw from");
     return draw(row, {stream::draft, decisions++, 0}, chooser, scratch);
   };
@@ -681,7 +681,7 @@ double total_variation(const std::vector<double>& a, const std::vector<double>& 
 std::vector<double> context_free(const toy_source<T>& m) {
   std::vector<T> l(m.vocab_size());
   m.row({}, l);
-  const auto row = processed_row<T>(l).normalise();
+  const auto row = normalise(processed_row<T>(l));
   REQUIRE(row.why() == status::ok);
   std::vector<double> p;
   for (std::size_t v = 0; v < l.size(); ++v) p.push_back(row[v]);

@@ -132,7 +132,7 @@ std::vector<T> logits_of(actor model, const tokens& context) {
 }
 std::vector<double> row_of(const actor& model, const tokens& context) {
   const std::vector<T> logits = logits_of(model, context);
-  const auto row = processed_row<T>(logits, sample).normalise();
+  const auto row = normalise(processed_row<T>(logits, sample));
   REQUIRE(row.why() == status::ok);
   std::vector<double> p(V);
   for (std::size_t v = 0; v < V; ++v) p[v] = row[v];
@@ -315,7 +315,7 @@ std::map<tokens, double> due_of_sequences(double alpha) {
     }
     const auto q = q_of(context);
     const std::vector<T> logits = logits_of(actor(V, 1), context);
-    const auto at_temperature_1 = softmax_row<T>(logits).normalise();
+    const auto at_temperature_1 = normalise(softmax_row<T>(logits));
     REQUIRE(at_temperature_1.why() == status::ok);
     for (std::size_t v = 0; v < V; ++v)
       if (q[v] > 0) {
@@ -403,7 +403,7 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
     for (std::size_t j = 0; j < gamma && s == status::ok; ++j) {
       s = score(t.tokens.first(t.size), d, processor, std::span(q[j]));
       q_rows.emplace_back(q[j], sample);
-      if (s == status::ok) s = q_rows[j].normalise().why();
+      if (s == status::ok) s = normalise(q_rows[j]).why();
       if (s == status::ok)
         append(t, draw_draft(q_rows[j], std::uint32_t(start), j, chooser, scratch), processor);
     }

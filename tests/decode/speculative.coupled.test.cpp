@@ -94,13 +94,13 @@ double worst_error(const Policy& policy, const any_of_lengths& made, std::size_t
       for (std::size_t i = 0; i < r.emitted; ++i) {
         // pi, of rows that are still in the workspace.
         std::vector<double> law(two);
-        const auto p = work.target_rows[i].normalise();
+        const auto p = normalise(work.target_rows[i]);
         REQUIRE(p.why() == status::ok);
         for (std::size_t v = 0; v < two; ++v) {
           law[v] = p[v];
           if constexpr (reads_draft<Policy>)
-            law[v] = with_row(work.draft_rows[i],
-                              [&](auto& q) { return lambda * q[v] + (1 - lambda) * p[v]; });
+            law[v] = with_chosen(work.draft_rows[i],
+                                 [&](auto& q) { return lambda * q[v] + (1 - lambda) * p[v]; });
         }
         so_far.push_back({work.emissions[i].token, start});
         seen.emplace_back(so_far, law);

@@ -66,7 +66,7 @@ double worst_error(const any_verifier& verifier, std::size_t gamma, std::size_t&
     std::vector<double> logits(vocabulary);
     m.row(context, logits);
     grammar{.pushed = context, .forbidden = &ignored}.apply(std::span(logits));
-    const auto row = processed_row<double>(logits).normalise();
+    const auto row = normalise(processed_row<double>(logits));
     for (std::size_t v = 0; v < vocabulary; ++v) logits[v] = row[v];
     return logits;
   });

@@ -63,7 +63,7 @@ struct curious {
     std::array<bool, 2> sure = {};
     for (std::size_t i = 0; i < 2; ++i)
       if (const auto* row = texts[i].row())
-        sure[i] = with_row(*row, [](auto& one) { return double(one[0]) > 0.5; });
+        sure[i] = with_chosen(*row, [](auto& one) { return double(one[0]) > 0.5; });
     for (std::size_t i = 0; i < 2; ++i)
       if (!sure[1 - i] && !last_is_odd(texts[1 - i])) texts[i].stop();
   }
@@ -168,7 +168,7 @@ double worst_error(const V& verifier, const Policy& policy, const any_load& made
         const std::size_t emitted = one.shared.result.emitted, start = one.written.size - emitted;
         for (std::size_t i = 0; i < emitted; ++i) {
           std::array<double, two> law;  // of rows that are still in the workspace
-          const auto p = one.work.target_rows[i].normalise();
+          const auto p = normalise(one.work.target_rows[i]);
           REQUIRE(p.why() == status::ok);
           for (std::size_t v = 0; v < two; ++v)
             law[v] = reads_draft<Policy> ? 0.5 * one.work.draft_rows[i][v] + 0.5 * p[v] : p[v];

@@ -286,7 +286,7 @@ struct watching {
     const auto own = std::span(logits).subspan(at.drafted * 40, 40);
     for (std::size_t v = 0; v < 40; ++v)
       own[v] = 0.3f * float((v * 7 + target->position() * 5 + std::size_t(at.tokens.back())) % 11);
-    row = processed_row<float>(own, {}).normalise(at.confidence);
+    row = normalise(processed_row<float>(own, {}), at.confidence);
     confidence = 0;
     return row.why();
   }

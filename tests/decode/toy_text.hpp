@@ -129,7 +129,7 @@ inline std::vector<double> probabilities(const specagg::toy_source<double>& mode
   auto processor = memory.with(penalty);
   for (const specagg::token_id t : context) (void)processor.push(t);
   processor.apply(std::span(logits));
-  const auto row = specagg::processed_row<double>(logits, s).normalise();
+  const auto row = specagg::normalise(specagg::processed_row<double>(logits, s));
   if (row.why() != specagg::status::ok) FAIL("a toy model's row");
   std::vector<double> p(logits.size());
   for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
@@ -189,13 +189,13 @@ struct mixed_drafter {
     model.row(at.tokens, logits[j]);
     const auto top = specagg::token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
     switch (at.tokens.size() % 3) {
-      case 0: row = specagg::one_hot_row<double>(top, vocabulary).normalise(); break;
+      case 0: row = specagg::normalise(specagg::one_hot_row<double>(top, vocabulary)); break;
       case 1:
         ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2};
         two[j] = {0.25, 0.75};
-        row = specagg::sparse_row<double>(ids[j], two[j], vocabulary).normalise();
+        row = specagg::normalise(specagg::sparse_row<double>(ids[j], two[j], vocabulary));
         break;
-      default: row = specagg::processed_row<double>(logits[j]).normalise(at.confidence);
+      default: row = specagg::normalise(specagg::processed_row<double>(logits[j]), at.confidence);
     }
     return row.why();
   }
@@ -213,7 +213,7 @@ struct started_drafter {
   specagg::status next(const specagg::draft_position& at, P&, row_type& row, double& confidence) {
     auto& own = logits[at.drafted];
     specagg::toy_source<double>(2, seed + 7 * (at.tokens.size() - at.drafted)).row(at.tokens, own);
-    row = specagg::processed_row<double>(own).normalise(at.confidence);
+    row = specagg::normalise(specagg::processed_row<double>(own), at.confidence);
     confidence = std::max(row[0], row[1]);
     return row.why();
   }
@@ -231,7 +231,7 @@ struct enumerated_coupled {
   template <specagg::Row R, class C>
   specagg::token_id propose(const R& row, std::uint32_t start, std::size_t j, C& chooser,
                             std::span<double>) const {
-    const auto& q = row.normalise();
+    const auto& q = normalise(row);
     if (q.why() != specagg::status::ok) return specagg::no_token;
     std::vector<double> law(q.size());
     for (std::size_t v = 0; v < law.size(); ++v) law[v] = q[v];
@@ -245,8 +245,8 @@ struct enumerated_coupled {
     for (specagg::draft_acceptance& a : drafted.acceptances) a = {};
     for (std::size_t j = 0; j < g || (j == g && !drafted.ends_text(g)); ++j) {
       specagg::token_id x = specagg::no_token;
-      result.why = specagg::detail::with_law<specagg::detail::draft_row::if_read>(
-          policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+      result.why = specagg::detail::law_source{policy, q_rows, p_rows}.with_law(
+          j, [&](const auto& rows, const auto& pi) {
             std::vector<double> law(rows.size());
             for (std::size_t v = 0; v < law.size(); ++v) law[v] = pi(at(rows, v)).v;
             x = draw(chooser, drafted.start + j, law);

@@ -6,7 +6,7 @@ int main() {
   std::vector<float> memory(3);
   specagg::processed_row<float> row;
   return mixed_row(q, p, memory, row) == specagg::status::ok &&
-                 row.normalise().why() == specagg::status::ok
+                 normalise(row).why() == specagg::status::ok
              ? 0
              : 1;
 }

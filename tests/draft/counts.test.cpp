@@ -170,7 +170,7 @@ TEST_CASE(
     double confidence;
     REQUIRE(ask(drafter, text, {}, row, confidence) == status::ok);
     CHECK(confidence == Approx(std::pow(*std::ranges::max_element(p), 3)).epsilon(1e-12));
-    const auto due = processed_row<double>(logits, s).normalise();
+    const auto due = normalise(processed_row<double>(logits, s));
     REQUIRE(due.why() == status::ok);
     for (std::size_t v = 0; v < 12; ++v) CHECK(row[v] == Approx(due[v]).epsilon(1e-9));
   }

@@ -27,7 +27,7 @@ std::vector<double> mapped_by_hand(const toy& draft, const tokens& context, cons
       q[std::size_t(toy_map.to(d))] = std::exp(logits[std::size_t(d)]) / all / z;
   if (s.temperature == 1 && s.top_k == 0) return q;
   for (double& x : q) x = std::log(x);
-  const auto row = processed_row<double>(q, s).normalise();
+  const auto row = normalise(processed_row<double>(q, s));
   REQUIRE(row.why() == status::ok);
   std::vector<double> filtered(V);
   for (std::size_t v = 0; v < V; ++v) filtered[v] = row[v];
@@ -272,7 +272,7 @@ TEST_CASE(
   CHECK(of_nan.next({text, 0}, none, p, c) == status::ok);
   std::vector<double> bad(of_draft.size(), std::numeric_limits<double>::quiet_NaN()), bad_row(V);
   CHECK(map_logits<double>(toy_map, bad, bad_row));
-  const auto found = processed_row<double>(bad_row).normalise();
+  const auto found = normalise(processed_row<double>(bad_row));
   CHECK(found.why() == status::invalid_row);
 
   toy small(5, 1);
@@ -375,7 +375,7 @@ TEST_CASE("of a mapped row of few tokens a token of the target's vocabulary is d
   std::vector<double> scratch(block_count(vocabulary));
   for (const sampling& s : {sampling{0}, sampling{0.3, 3}, sampling{1, 0, 0.2}}) {
     const auto row =
-        mapped_row<float>(ids, std::span<const float>(logits), vocabulary, s).normalise();
+        normalise(mapped_row<float>(ids, std::span<const float>(logits), vocabulary, s));
     REQUIRE(row.why() == status::ok);
     const random_streams random(1);
     for (std::uint32_t i = 0; i < 50; ++i) {

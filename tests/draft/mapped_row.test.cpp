@@ -26,8 +26,8 @@ TEST_CASE(
             ids.push_back(token_id(t));
             logits.push_back(all[t] = double(random() % 20) / 4);  // with ties
           }
-        const auto row = mapped_row<double>(ids, logits, v, s).normalise(true);
-        const auto due = processed_row<double>(all, s).normalise(true);
+        const auto row = normalise(mapped_row<double>(ids, logits, v, s), true);
+        const auto due = normalise(processed_row<double>(all, s), true);
         REQUIRE(row.why() == status::ok);
         REQUIRE(due.why() == status::ok);
         REQUIRE(row.size() == v);
@@ -47,7 +47,7 @@ TEST_CASE("q' is q over the mass Z of the mapped tokens") {
   const tokens ids{1, 4};
   // the other half is on tokens without a place
   const std::vector<double> mapped{std::log(0.2), std::log(0.3)};
-  const auto row = mapped_row<double>(ids, mapped, 6).normalise();
+  const auto row = normalise(mapped_row<double>(ids, mapped, 6));
   REQUIRE(row.why() == status::ok);
   const double due[] = {0, 0.4, 0, 0, 0.6, 0};
   for (std::size_t v = 0; v < 6; ++v) CHECK(row[v] == Approx(due[v]).epsilon(1e-14).margin(0));
@@ -55,15 +55,14 @@ TEST_CASE("q' is q over the mass Z of the mapped tokens") {
 TEST_CASE("a mapped row says what is wrong with it") {
   const tokens ids{1, 4};
   const std::vector<double> logits{1, 2, 3};
-  CHECK(mapped_row<double>().normalise().why() == status::invalid_row);
-  CHECK(mapped_row<double>(ids, logits, 6).normalise().why() == status::vocabulary_mismatch);
-  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 4).normalise().why() ==
+  CHECK(normalise(mapped_row<double>()).why() == status::invalid_row);
+  CHECK(normalise(mapped_row<double>(ids, logits, 6)).why() == status::vocabulary_mismatch);
+  CHECK(normalise(mapped_row<double>(ids, std::span(logits).first(2), 4)).why() ==
         status::vocabulary_mismatch);
-  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 6, {.temperature = -1})
-            .normalise()
+  CHECK(normalise(mapped_row<double>(ids, std::span(logits).first(2), 6, {.temperature = -1}))
             .why() == status::invalid_parameter);
   std::vector<double> bad{1, std::numeric_limits<double>::quiet_NaN()};
-  CHECK(mapped_row<double>(ids, bad, 6).normalise().why() == status::invalid_row);
+  CHECK(normalise(mapped_row<double>(ids, bad, 6)).why() == status::invalid_row);
   bad.assign(2, -std::numeric_limits<double>::infinity());
-  CHECK(mapped_row<double>(ids, bad, 6).normalise().why() == status::invalid_row);
+  CHECK(normalise(mapped_row<double>(ids, bad, 6)).why() == status::invalid_row);
 }

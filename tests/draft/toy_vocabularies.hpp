@@ -84,7 +84,7 @@ inline std::vector<double> mapped_row_after(std::span<const specagg::token_id> t
   specagg::mapped_source mapped(reader, toy_map);
   std::vector<double> row(of_target.size());
   if (mapped.extend(text, row) != specagg::status::ok) FAIL("a mapped toy has no row");
-  const auto q = specagg::softmax_row<double>(row).normalise();
+  const auto q = specagg::normalise(specagg::softmax_row<double>(row));
   if (q.why() != specagg::status::ok) FAIL("a mapped toy's row is none");
   std::vector<double> probabilities(row.size());
   for (std::size_t v = 0; v < row.size(); ++v) probabilities[v] = q[v];

@@ -33,9 +33,11 @@ with tempfile.TemporaryDirectory() as folder:
         assert tables.read_text() == page.read_text(), f"docs/{name}/tables.md is not what its script writes: {writer} {results}"
         check_dates(name, again.read_text() + tables.read_text())
     again, results = pathlib.Path(folder) / "experiments.md", ROOT / "docs/experiments/results.json"
+    papers = again.with_name("papers.md")
+    papers.write_text(re.sub(r"\[(bundled|read): .*(?= \|$)", "", (ROOT / "docs/papers.md").read_text(), flags=re.M))
     subprocess.run([sys.executable, ROOT / "research/experiments/page.py", results, again], check=True)
     claims = again.with_suffix("") / "claims.md"
-    for written in again, claims:
+    for written in again, claims, papers:
         page = ROOT / "docs" / written.relative_to(folder)
         assert written.read_text() == page.read_text(), f"{page} is not what research/experiments/page.py writes"
     check_dates("experiments", claims.read_text())
@@ -123,5 +125,34 @@ shapes = tuning.split("before, B = 64, gamma = 4, bf16")[1].split("one (255 regi
 settings = [("no filter", "logits of the draft"), *((name, name) for name in ("top-k 50", "top-p 0.9", "min-p 0.05")), ("lossy", "lossy, alpha 0.2")]
 said = ", ".join(f"{name} " + line(shapes, rf"^{recorded_as} +([\d.]+) ") for name, recorded_as in settings)
 assert said in re.sub(r"\s+", " ", cuda).replace(" us,", ","), f"docs/cuda.md does not have what was measured: {said}"
-us = line((ROOT / "README.md").read_text(), r"one request on a GPU \(\[(\d+) us\]")
-assert us == f"{float(line(ours, r'^bf16 +1 +4 +1.0 +([0-9.]+) ')):.0f}", f"README.md has {us} us for a request on a GPU"
+# README has the times of f32 rows, rounded, and the prediction in the words of docs/cuda.md.
+readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+took, rivals, predicted = re.search(r"a step of 1, 8, 64, 256 requests took ([\d, ]+) us, and vLLM 0.33's kernels took ([\d, ]+) \(.*?"
+                                    r"Without the copy we predict ([\d, to]+) for it", readme).groups()
+rounded = lambda of: ", ".join(f"{float(value):.0f}" for value in of)
+due = (rounded(line(ours, rf"^f32 +{B} +4 +1\.0 +([\d.]+) ") for B in (1, 8, 64, 256)),
+       rounded(line(tuning, rf"^vllm +f32 +{B} +4 +[\d.]+ +([\d.]+) ") for B in (1, 8, 64, 256)))
+assert (took, rivals) == due, f"README.md has {took} and {rivals} us on a GPU, and measured were {due}"
+assert f"{predicted} us" in re.sub(r"\s+", " ", cuda), f"README.md predicts {predicted} us, docs/cuda.md does not"
+
+# What README, docs/engine.md and CHANGELOG.md say of filters is in the tables of docs/measured.md.
+measured = (ROOT / "docs/measured.md").read_text()
+cells = lambda start: [[cell.strip() for cell in row.strip("|").split("|")]
+                       for row in measured.split(start)[1].split("\n\n")[0].splitlines()[2:]]
+steps = {row[0]: [float(cell.split()[0]) for cell in row[1:]] for row in cells("| filter | normal | ")}
+step = {row[0]: row[1] for row in cells("| who | warm, us ")}
+flat = float(step["specagg, top-p 0.9"]) / float(step["specagg"])
+filtered = [x for name, xs in steps.items() if name not in ("none", "temperature 0") for x in xs]
+assert flat >= max(filtered), "another row than those of the table of steps takes longest"
+over = {"llama.cpp": [], "torch": []}
+for name, *times in cells("| filter | normal, specagg "):
+    for ours, llama_cpp, torch, _ in (times[i : i + 4] for i in range(0, len(times), 4)):
+        if llama_cpp:
+            over["llama.cpp"].append(float(llama_cpp) / float(ours))
+            over["torch"].append(float(torch) / float(ours))
+between = lambda xs: f"{min(xs):.0f} to {max(xs):.0f} times"
+any_filter = f"0.{min(filtered) * 10:.0f} to {flat:.1f} times as long"
+for page, said in (("README.md", any_filter), ("CHANGELOG.md", any_filter), ("README.md", between(over["llama.cpp"])),
+                   ("docs/engine.md", between(over["llama.cpp"])), ("docs/engine.md", f"torch {between(over['torch'])}"),
+                   ("docs/engine.md", f"{min(steps['top-p 0.9']):.1f} to {flat:.1f} times as long")):
+    assert said in re.sub(r"\s+", " ", (ROOT / page).read_text()), f"{page} does not say {said!r} of filters"

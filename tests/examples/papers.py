@@ -74,7 +74,8 @@ for section in re.split(r"^## ", page.read_text(), flags=re.M)[1:]:
                 lines.append(f"namespace row_{len(lines)} {{ using specagg::{symbol}; }}  // {cells[0]}")
         if "function" in head:
             claim, *said = cells[3], *(re.sub(r"\*\*([\w ]+)\*\*.*", r"\1", cell) for cell in cells[4:])
-            if claim and verdicts.get(claim) != tuple(said):
+            proved = claim not in verdicts and "](proofs.md" in cells[4]
+            if claim and not proved and verdicts.get(claim) != tuple(said):
                 wrong.append(f"{place}: \"{claim}\" is {verdicts.get(claim, 'no claim')}, not {said}")
     last, others = next((due for name, due in DUE.items() if section.startswith(name)), ({}, ""))
     wrong += [f"docs/papers.md: {section.splitlines()[0]}: no {other}" for other in others.split(", ") if other and f", {other}" not in named]

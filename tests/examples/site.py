@@ -18,7 +18,7 @@ if reference.public_names.Index is None:
 # Page, what stands there, what is put in its place, what is said of it.
 MISTAKES = [
     ("reference/cpp/verify.html", 'id="verify-token-hpp.verify_token"', 'id="gone"', "has no entry for verify_token"),
-    ("reference/cpp/rows.html", 'id="rows-process-hpp.sampling::top_p"', 'id="gone"', "has no entry for sampling::top_p"),
+    ("reference/cpp/rows.html", 'id="rows-sampling-hpp.sampling::top_p"', 'id="gone"', "has no entry for sampling::top_p"),
     ("reference/python/specagg.html", 'id="specagg.verify_tree"', 'id="gone"', "has no entry for specagg.verify_tree"),
     ("index.html", "", '<a href="nowhere.html">', "links to nowhere.html, which is not there"),
     ("index.html", "", '<a href="reference/cpp/verify.html#nothing">', "there is no such place"),

@@ -50,7 +50,7 @@ void check(const Policy& policy, draft d, const std::vector<Q>& q, const std::ve
   for (std::size_t i = 0; i < v.emitted; ++i) {
     const std::size_t size = as_row(p[i]).size();
     if (out[i].token < 0 || std::size_t(out[i].token) >= size) std::abort();
-    const auto row = as_row(p[i]).normalise();
+    const auto row = normalise(as_row(p[i]));
     if (row.why() != status::ok) std::abort();
     if constexpr (std::is_same_v<Policy, lossless>) {
       if (!(double(row[std::size_t(out[i].token)]) > 0)) std::abort();

@@ -35,6 +35,11 @@ struct table {
 };
 const auto itself = [](auto at) { return at; };
 
+template <class T>
+token_id first_with_weight(const std::vector<T>& w) {
+  const auto i = std::ranges::find_if(w, [](T x) { return x > 0; });
+  return i == w.end() ? no_token : token_id(i - w.begin());
+}
 // The token that u draws from w.
 template <class T>
 token_id draw(const table<T>& w, double u) {
@@ -42,11 +47,6 @@ token_id draw(const table<T>& w, double u) {
   return inverse_transform(weigh(w, itself, blocks), u);
 }
 
-template <class T>
-token_id first_with_weight(const std::vector<T>& w) {
-  const auto i = std::ranges::find_if(w, [](T x) { return x > 0; });
-  return i == w.end() ? no_token : token_id(i - w.begin());
-}
 template <class T>
 token_id last_with_weight(const std::vector<T>& w) {
   for (std::size_t v = w.size(); v-- > 0;)
@@ -128,7 +128,14 @@ TEMPLATE_TEST_CASE(
       CHECK(inverse_transform(weights, 0.5) == no_token);
       continue;
     }
-    CHECK(inverse_transform(weights, 0) == first_with_weight(w.w));
+    // the first token but for weights that are nothing beside the total
+    const auto first = std::size_t(inverse_transform(weights, 0));
+    REQUIRE(first < w.w.size());
+    CHECK(double(w.w[first]) > weights.total * 0x1p-90);
+    bool nothing = true;
+    for (std::size_t v = 0; v < first; ++v)
+      nothing = nothing && double(w.w[v]) <= weights.total * 0x1p-60;
+    CHECK(nothing);
     bool some = true;
     for (int i = 0; i < 60; ++i) {
       const double u = i == 0   ? last_uniform
@@ -195,6 +202,34 @@ TEST_CASE(
         last_of(2048 + 7));  // the first of block 2
 }
 
+TEST_CASE("a place among any number of entries is the one that exact sums give") {
+  for (const std::size_t n :
+       {1u, 2u, 15u, 16u, 17u, 64u, 126u, 255u, 256u, 257u, 300u, 4095u, 4096u, 4097u, 5000u})
+    for (const int kind : {0, 1, 2}) {
+      std::vector<double> entries(n);  // whole numbers: sums in any order are exact
+      for (std::size_t i = 0; i < n; ++i)
+        entries[i] = kind == 0 ? 1. : kind == 1 ? double(i * 7919 % 5) : double(i % 37 == 36);
+      double before = 0;
+      bool right = true;
+      for (std::size_t i = 0; i < n; ++i) {
+        for (const double rest : {0., 0.5, entries[i] - 0.25})
+          if (rest >= 0 && rest < entries[i]) {
+            const auto at = specagg::detail::find_place(entries.data(), n, {0, before + rest, 0});
+            right = right && at.index == i && at.rest == rest;
+          }
+        before += entries[i];
+      }
+      const auto beyond = specagg::detail::find_place(entries.data(), n, {0, before + 3, 0});
+      std::size_t last = n;
+      for (std::size_t i = 0; i < n; ++i)
+        if (entries[i] > 0) last = i;
+      CAPTURE(n, kind);
+      CHECK(right);
+      CHECK(beyond.index == last);
+      CHECK(specagg::detail::find_place(std::vector<double>(n).data(), n, {0, 0, 0}).index == n);
+    }
+}
+
 TEST_CASE("the last uniform draws the last token of 149 blocks, however their sums were rounded") {
   numbers random(4);
   table<double> w{std::vector<double>(149 * 1024)};
@@ -208,14 +243,15 @@ TEST_CASE("the last uniform draws the last token of 149 blocks, however their su
     w.w[148 * 1024 + 1] = w.w[148 * 1024 + 1020] = 0x1p-50;
     std::vector<double> blocks(149);
     const auto weights = weigh(w, itself, blocks);
-    double rest = last_uniform * weights.total;
-    for (const double b : blocks) rest -= b;
     const token_id z = inverse_transform(weights, last_uniform);
-    if (rest < 0) continue;  // then an earlier token
-    ++overshoots;
-    last = last && z == 148 * 1024 + 1020;
+    // The last block weighs less than the rounding of the sums: round-off decides whether it is
+    // reached, and where in it.
+    const bool reached = z == 148 * 1024 + 1 || z == 148 * 1024 + 1020;
+    last = last && (reached || z == 147 * 1024 + 1020);
+    overshoots += reached;
   }
   CHECK(overshoots > 10);
+  CHECK(overshoots < 190);
   CHECK(last);
 }
 

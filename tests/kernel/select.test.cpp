@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -121,100 +122,56 @@ TEMPLATE_TEST_CASE("a bound is reached by k numbers, and by few more", "", float
       const auto x = row<T>(random, n, shape);
       const std::size_t some = order(x).size();
       for (const std::size_t k : {std::size_t(1), (n + 7) / 8, n}) {
-        const T bound = specagg::detail::reached_by(x.data(), n, k);
+        const std::size_t most = k + k / 8 * (k % 2);
+        const T bound = specagg::detail::reached_by(x.data(), n, k, most);
         const auto reach =
             std::size_t(std::ranges::count_if(x, [&](T each) { return each >= bound; }));
         const auto above =
             std::size_t(std::ranges::count_if(x, [&](T each) { return each > bound; }));
         CAPTURE(n, shape, k, bound);
         CHECK(reach >= std::min(k, some));
-        CHECK((some < k ? bound == std::numeric_limits<T>::lowest()
-                        : reach <= k + k / 8 || above < k));
+        CHECK((some < k ? bound == std::numeric_limits<T>::lowest() : reach <= most || above < k));
       }
     }
 }
 
-TEMPLATE_TEST_CASE("the shortest prefix of few tokens is that of many", "", float, double) {
+TEMPLATE_TEST_CASE("a pass leaves the largest logit of each part", "", float, double) {
   using T = TestType;
   numbers random(8);
-  for (int i = 0; i < 3000; ++i) {
-    shortlist<T> list;
-    list.size = 1 + random.below(64);
-    for (std::size_t j = 0; j < list.size; ++j) {
-      list.logits[j] = T(random.below(i % 2 ? 4 : 4000)) / 8 - 1;
-      list.ids[j] = token_id(3 * j);
+  for (const std::size_t size : {1u, 17u, 1024u, 5000u, 262144u, 300001u})
+    for (int shape = 0; shape < 8; ++shape) {
+      const auto l = row<T>(random, size, shape);
+      std::vector<T> due(16 * std::min<std::size_t>((size + 1023) / 1024, 256), -infinity<T>);
+      for (std::size_t v = 0; v < size; ++v) {
+        T& part = due[v / 1024 % 256 * 16 + v % 16];
+        part = std::max(part, l[v]);
+      }
+      specagg::part_maxima<T> maxima, of_sum;
+      (void)specagg::find_largest(l.data(), size, &maxima);
+      specagg::row_sums none;
+      (void)specagg::sum_exponentials(l.data(), size, 1, {}, none, &of_sum);
+      CAPTURE(size, shape);
+      CHECK(std::ranges::equal(due, std::span(maxima.of).first(maxima.size)));
+      CHECK(std::ranges::equal(due, std::span(of_sum.of).first(of_sum.size)));
+      const std::size_t v = random.below(size);
+      CHECK(maxima.may_reach(v / 1024, l[v]));
+      CHECK_FALSE(maxima.may_reach(0, infinity<T>));
     }
-    const auto weight = [&](T l) {
-      return i % 3 == 0 ? 1. : i % 3 == 1 ? double(l) + 1 : std::max(0., double(l));
-    };
-    double total = 0;  // of numbers that add without rounding
-    for (std::size_t j = 0; j < list.size; ++j) total += weight(list.logits[j]);
-    if (total == 0) continue;
-    // also more than there is, and nothing
-    const double enough = total * double(random.below(10)) / 8;
-    const auto due =
-        specagg::detail::shortest_prefix(list.logits.data(), list.size, {}, enough, weight);
-    const std::size_t last = std::size_t(list.ids[due.last]);
-    const auto got = list.shorten(enough, weight);
-    CAPTURE(i, enough, total);
-    CHECK(got.logit == due.logit);
-    CHECK(got.last == last);
+}
+
+TEMPLATE_TEST_CASE("the lanes of a mask are stored one after the other", "", float, double) {
+  using T = TestType;
+  using V = specagg::vec<T, 16>;
+  numbers random(9);
+  for (int i = 0; i < 2000; ++i) {
+    T x[16], stored[16];
+    std::vector<T> due;
+    for (T& each : x) {
+      each = T(random.bell());
+      if (each > T(i % 5) - 2) due.push_back(each);
+    }
+    const V all = V::load(x);
+    const std::size_t n = specagg::detail::store_some(all, all > V(T(i % 5) - 2), stored);
+    CHECK(std::ranges::equal(due, std::span(stored).first(n)));
   }
-}
-
-TEMPLATE_TEST_CASE(
-    "what is listed holds the token at which a share of the mass is reached, or does not fit", "",
-    float, double) {
-  using T = TestType;
-  numbers random(3);
-  int full = 0, lists = 0;
-  for (const std::size_t size : {1u, 100u, 2048u, 40000u})
-    for (int shape = 0; shape < 7; ++shape)
-      for (const double p :
-           {1e-9, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999})
-        for (const double temperature : {0.1, 1., 10.}) {
-          const auto l = row<T>(random, size, shape);
-          const auto all = specagg::sum_exponentials(l.data(), size, temperature);
-          shortlist<T> list;
-          double above = 0;
-          ++lists;
-          if (!specagg::list_crossing(specagg::logits_in_memory<T>{l.data(), size}, all,
-                                      temperature, p * all.total, list, above)) {
-            ++full;
-            continue;
-          }
-          // the listed tokens are a run of the sorted ones, and the crossing lies within it
-          const auto sorted = order(l);
-          const auto weight = [&](std::size_t v) {
-            return std::exp(double(l[v] - all.max) / temperature);
-          };
-          const auto in = listed(list);
-          double before = 0, mass = 0;
-          const T most = list.size
-                             ? *std::max_element(list.logits.begin(),
-                                                 list.logits.begin() + std::ptrdiff_t(list.size))
-                             : T(0);
-          for (const std::size_t v : sorted)
-            if (l[v] > most) before += weight(v);
-          for (const std::size_t v : in) mass += weight(v);
-          CAPTURE(size, shape, p, temperature);
-          CHECK(std::fabs(before - above) <= 1e-5 * all.total);
-          CHECK(before <= p * all.total * (1 + 1e-5));
-          CHECK(before + mass >= p * all.total * (1 - 1e-5));
-        }
-  CHECK(full > 0);
-  CHECK(full < lists / 5);
-}
-
-TEMPLATE_TEST_CASE("the smallest logit with a weight is found, the largest at most", "", float,
-                   double) {
-  using T = TestType;
-  const std::vector<T> l = {1, T(-1.5), 3, 0, T(2.5)};
-  const specagg::softmax_factors<T> weight(3, 1, 1);
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1) == 3);
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.999) == 3);
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.6) == T(2.5));
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 0.1) == 1);
-  CHECK(specagg::smallest_with(specagg::logits_in_memory<T>{l.data(), 5}, weight, 1e-30) ==
-        T(-1.5));
 }

@@ -53,11 +53,11 @@ constexpr bool on([[maybe_unused]] int n) {
 MISTAKES = [
     # --- kernel/
     ("of equal largest logits in two blocks the later one is taken", "include/specagg/kernel/select.hpp",
-     "if (@T(largest) > top.logit@) {\n      top.logit", "T(largest) >= top.logit", "kernel rows"),
+     "l = T(reduce_max(largest)); @l > top.logit@) {", "l >= top.logit", "kernel rows"),
     ("top-k keeps all where exactly k tokens are listed", "include/specagg/kernel/select.hpp",
-     "if (@list.size >= k@) cut = list.shorten(double(k), one);", "list.size > k", "kernel rows"),
+     "if (@list.size >= k@) cut = list.keep_first(k);", "list.size > k", "kernel rows"),
     ("of equal logits in a short list the higher id stands first", "include/specagg/kernel/select.hpp",
-     "logits[a] == logits[b] && @a < b@)", "a > b", "kernel rows"),
+     "return less(b, a) || (!less(a, b) && @a < b@);", "a > b", "kernel rows"),
     ("NaN in a block far below the largest logit is let through", "include/specagg/kernel/exponentials.hpp",
      "@nothing_ += x.sum * 0;@", "", "kernel rows"),
     # --- random.hpp, text.hpp, thread_pool.hpp
@@ -72,8 +72,8 @@ MISTAKES = [
     # --- rows/
     ("a token that was popped is still penalised", "include/specagg/rows/process.hpp",
      "if (--counts_[std::size_t(t)] == 0) @--distinct_size_;@", "", "rows decode"),
-    ("top-p forgets what weighs more than the listed tokens", "include/specagg/rows/process.hpp",
-     "cut = list.shorten(@enough - above@, weight_of);", "enough", "rows"),
+    ("top-p forgets what weighs more than the listed tokens", "include/specagg/kernel/prefix.hpp",
+     "found = list.shorten(@enough - above@, unit, weight);", "enough", "kernel rows"),
     # --- policy/
     ("the floor of token_v3 is made from q, not p", "include/specagg/policy/token_cascade.hpp",
      "(1 - alpha) * rows.max([](auto at) { return @at.confidence_p@; });", "at.confidence_q", "policy"),
@@ -91,8 +91,8 @@ MISTAKES = [
     ("without a last token the state stays that before the draft", "include/specagg/verify/stateful.hpp",
      "@states[0] = after;@", "", "verify"),
     ("where memory is short the last of an odd number of tasks is left out",
-     "include/specagg/verify/vocabulary_shards.hpp",
-     "run_range(first + count / 2, @count - count / 2@, task);", "count / 2", "verify"),
+     "include/specagg/shards/vocabulary_shards.hpp",
+     "run_range(first + count / 2, @count - count / 2@, task);", "count / 2", "shards"),
     # --- draft/
     ("what followed in a text that was cut still counts", "include/specagg/draft/counts.hpp",
      "if (@size_ < text_.size()@) {\n      text_.clear();", "false", "draft"),
@@ -143,7 +143,7 @@ MISTAKES = [
      "throw error(input, @joined(\"byte \", at)@, reason);", "std::string()", "backend"),
     # --- tools/cli/
     ("trees are sampled unless --propose is given", "tools/cli/lists.hpp",
-     "if (text.empty()) return @proposal::greedy@;", "proposal::sampled", "cli"),
+     "  return @proposal::greedy@;\n}", "proposal::sampled", "cli"),
     ("three bytes of a character of four are written", "tools/cli/terminal.hpp",
      "for (std::size_t n = 1; @n <= 3@ && n <= text.size(); ++n)", "n <= 2", "cli"),
 ]

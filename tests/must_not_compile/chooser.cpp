@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LATER: Chooser
+// LATER: .*Chooser.*an engine of <random> gives bits: pass specagg::random_streams.seed.
 #include <specagg/decoders.hpp>
 
 #include <array>

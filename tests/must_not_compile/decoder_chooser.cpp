@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: no matching function for call to .oracle_decode
-// LATER: .*Chooser
+// LATER: .*Chooser.*an engine of <random> gives bits: pass specagg::random_streams.seed.
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: a decoder takes one policy, or one with state \(verify/stateful.hpp\)
+// EXPECT: specagg: a decoder takes one policy, or one with state \(policy/stateful.hpp\)
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>
 

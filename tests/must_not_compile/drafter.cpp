@@ -15,7 +15,7 @@ struct same_again {  // proposes the last token once more
 #endif
   template <class P>
   status next(const draft_position& at, P&, row_type& row, double& confidence) {
-    row = one_hot_row<float>(at.tokens.back(), size).normalise();
+    row = normalise(one_hot_row<float>(at.tokens.back(), size));
     confidence = 0.5;
     return row.why();
   }

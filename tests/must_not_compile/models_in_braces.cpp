@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: no matching function for call to .collaborative_decode
-// LATER: .*First
+// LATER: .*models: std::tie.q, p., not .q, p.
 // {q, p} names no type, so no models would be given.
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/decoders.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: rows must know how many they are: pass a span or vector of.*docs/engine.md
+// EXPECT: specagg: rows must know how many they are: pass a span or vector of.*docs/types.md
 #include <specagg/decoders.hpp>
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: the rows of draft and target must have one value type.*docs/engine.md
+// EXPECT: specagg: the rows of draft and target must have one value type.*docs/types.md
 #include <specagg/decoders.hpp>
 
 #include <array>

@@ -6,5 +6,5 @@
 
 int main() {
   const Eigen::VectorXf row = Eigen::VectorXf::Constant(4, 0.25F);
-  return specagg::as_row(row).normalise().why() == specagg::status::ok ? 0 : 1;
+  return specagg::normalise(specagg::as_row(row)).why() == specagg::status::ok ? 0 : 1;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/equations.hpp"
@@ -63,6 +64,9 @@ std::vector<named_examples> all_examples() {
 
 template <class T>
 void compare(const named_examples& line, double tolerance) {
+  // their search for the root ends early: S <= R (1 + 2^-10)
+  const std::string_view name = line.name;
+  if (name == "lossy" || name == "mentored") tolerance = 0x1p-10;
   const auto equation = equations::of.find(line.name);
   INFO(line.name);
   REQUIRE(equation != equations::of.end());

@@ -35,7 +35,7 @@ row due(const row& q, const row& p, double kl) {
 }
 row law_of_floats(const kl_bound& policy, const std::array<row, 2>& rows) {
   const std::vector<float> q(rows[0].begin(), rows[0].end()), p(rows[1].begin(), rows[1].end());
-  const auto a = dense_row<float>(q).normalise(), b = dense_row<float>(p).normalise();
+  const auto a = normalise(dense_row<float>(q)), b = normalise(dense_row<float>(p));
   const row_pair both_rows(a, b);
   const auto pi = policy.bind(both_rows);
   row law;

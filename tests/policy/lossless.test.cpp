@@ -34,7 +34,7 @@ TEST_CASE(
   const auto accepted = exact_law([&](auto& chooser) {
     std::vector<double> scratch(verify_scratch(3, 1));
     std::vector<emission> out(2);
-    const auto row = dense_row<double>(q).normalise();
+    const auto row = normalise(dense_row<double>(q));
     REQUIRE(row.why() == status::ok);
     const std::vector<token_id> y{draw(row, {stream::draft, 0, 0}, chooser, scratch)};
     const auto q_row = rows_of(2, [&](std::size_t j) {

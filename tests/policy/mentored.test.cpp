@@ -96,7 +96,7 @@ TEST_CASE("mentored decoding clips the ratio q / p to an interval: the optimum o
       high = std::max(high, pi[v] / p[v]);
     }
     for (std::size_t v = 0; v < size; ++v)
-      CHECK(pi[v] / p[v] == Approx(std::clamp(q[v] / p[v], low, high)).epsilon(1e-9));
+      CHECK(pi[v] / p[v] == Approx(std::clamp(q[v] / p[v], low, high)).epsilon(lossy::enough));
   }
 }
 TEST_CASE("a draft that never proposes a token of the target cannot be followed for any budget") {

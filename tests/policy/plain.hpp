@@ -54,7 +54,7 @@ row law_of(const Policy& policy, const std::array<row, N>& rows) {
     std::array<ready_row, N> ready;
     for (std::size_t k = 0; k < N; ++k) {
       x[k].assign(rows[k].begin(), rows[k].end());
-      ready[k] = specagg::dense_row<T>(x[k]).normalise();
+      ready[k] = specagg::normalise(specagg::dense_row<T>(x[k]));
       if (ready[k].why() != specagg::status::ok) FAIL("a row");
     }
     const specagg::model_rows<ready_row, N> all(ready);

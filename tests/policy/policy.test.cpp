@@ -48,8 +48,8 @@ struct pair_of_rows {
       q[v] /= q_sum;
       p[v] /= p_sum;
     }
-    q_row = dense_row<double>(q).normalise();
-    p_row = dense_row<double>(p).normalise();
+    q_row = normalise(dense_row<double>(q));
+    p_row = normalise(dense_row<double>(p));
     REQUIRE((q_row.why() == status::ok && p_row.why() == status::ok));
   }
 };

@@ -19,7 +19,7 @@ row raw(const Policy& policy, const std::array<row, N>& logits, const sampling& 
   }
   std::vector<T> out(l[0].size());
   status result = combine_logits(policy, spans, std::span(out));
-  const auto combined = processed_row<T>(out, s).normalise();
+  const auto combined = normalise(processed_row<T>(out, s));
   if (result == status::ok) result = combined.why();
   if (why) *why = result;
   if (result != status::ok) return {};
@@ -34,7 +34,7 @@ row processed(const Policy& policy, const std::array<row, 2>& logits, const samp
                     processed_row<double>(logits[1], s));
 }
 row process(const row& logits, const sampling& s) {
-  const auto r = processed_row<double>(logits, s).normalise();
+  const auto r = normalise(processed_row<double>(logits, s));
   if (r.why() != status::ok) FAIL("a row");
   row x;
   for (std::size_t v = 0; v < logits.size(); ++v) x.push_back(r[v]);

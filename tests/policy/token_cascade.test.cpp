@@ -45,11 +45,11 @@ TEST_CASE("deferral reads rows at temperature 1, laws are made of sampled ones")
   const std::vector<double> q_logits{1, 0, 0}, p_logits{0.6, 0, 1.2};
   for (const double temperature : {0.1, 0.5, 2.0}) {
     const softmax_row<double> q(q_logits, temperature), p(p_logits, temperature);
-    const auto plain = softmax_row<double>(p_logits).normalise();
+    const auto plain = normalise(softmax_row<double>(p_logits));
     REQUIRE(plain.why() == status::ok);
     const double top = std::max({plain[0], plain[1], plain[2]});
     const double alpha = 1 - plain[0] / top * 1.001;  // keeps tokens 0 and 2 by p at temperature 1
-    const auto qt = q.normalise(), pt = p.normalise();
+    const auto qt = normalise(q), pt = normalise(p);
     REQUIRE(qt.why() == status::ok);
     REQUIRE(pt.why() == status::ok);
     const auto law = target_law(token_v3{1 - plain[0] / top + 1e-6}, q, p);

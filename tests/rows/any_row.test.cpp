@@ -44,8 +44,8 @@ TEST_CASE(
   const std::vector<token_id> ids{5, 1500, 2999};
   const std::vector<float> three{0.2f, 0.5f, 0.3f};
   const auto check = [&](const auto& own, token_id drawn) {
-    const auto any = mixed(own).normalise(true);
-    const auto one = own.normalise(true);
+    const auto any = normalise(mixed(own), true);
+    const auto one = normalise(own, true);
     REQUIRE(any.why() == status::ok);
     REQUIRE(one.why() == status::ok);
     REQUIRE(any.size() == one.size());
@@ -86,15 +86,15 @@ TEST_CASE(
   check(processed_row<float>(logits, {.temperature = 0.7, .top_k = 50}),
         token_id(std::ranges::max_element(logits) - logits.begin()));
 }
-TEST_CASE("with_row gives the row by its own kind. A default any_row is invalid") {
+TEST_CASE("with_chosen gives the row by its own kind. A default any_row is invalid") {
   mixed row;
-  CHECK(row.normalise().why() == status::invalid_row);
+  CHECK(normalise(row).why() == status::invalid_row);
   row = one_hot_row<float>(2, 10);
-  CHECK(with_row(row, [](auto& r) {
+  CHECK(with_chosen(row, [](auto& r) {
     return std::is_same_v<std::remove_cvref_t<decltype(r)>, one_hot_row<float>>;
   }));
   one_hot_row<float> plain(2, 10);
-  CHECK(&with_row(plain, [](auto& r) -> auto& { return r; }) == &plain);
+  CHECK(&with_chosen(plain, [](auto& r) -> auto& { return r; }) == &plain);
 }
 TEST_CASE(
     "a one-hot row has its token without a draw, also in a race. Out of the vocabulary it is "
@@ -104,10 +104,10 @@ TEST_CASE(
   CHECK(draw_draft(one_hot_row<float>(7, 10), 3, 0, chooser, scratch) == 7);
   CHECK(draw_draft(one_hot_row<float>(10, 10), 3, 0, chooser, scratch) == no_token);
   CHECK(draw_draft(one_hot_row<float>(no_token, 10), 3, 0, chooser, scratch) == no_token);
-  CHECK(race(one_hot_row<float>(7, 10).normalise(), coupled_noise(1), 4) == 7);
+  CHECK(race(normalise(one_hot_row<float>(7, 10)), coupled_noise(1), 4) == 7);
   std::vector<double> same(10);
   same[7] = 1;
-  const auto dense = dense_row<double>{std::span<const double>(same)}.normalise();
+  const auto dense = normalise(dense_row<double>{std::span<const double>(same)});
   REQUIRE(dense.why() == status::ok);
   CHECK(race(dense, coupled_noise(1), 4) == 7);
   CHECK(draw_draft(dense, 3, 0, chooser, scratch) == 7);

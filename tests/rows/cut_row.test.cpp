@@ -27,7 +27,7 @@ struct cut_rows {
   std::size_t first;
   std::size_t size() const { return q.size(); }
   cut_row<row> operator[](std::size_t j) const {
-    return {dense_row<double>(q[j]).normalise(), set_at(first, j)};
+    return {normalise(dense_row<double>(q[j])), set_at(first, j)};
   }
 };
 
@@ -93,7 +93,7 @@ TEST_CASE("a draft of which a part was kept: token and block verification emit e
 }
 TEST_CASE("a cut row is q where it was kept, not renormalised") {
   const std::vector<double> q{0.5, 0.3, 0.2}, kept{1, 0, 1};
-  const auto cut = cut_row(ready(q), kept).normalise();
+  const auto cut = normalise(cut_row(ready(q), kept));
   REQUIRE(cut.why() == status::ok);
   CHECK(cut[0] == 0.5);
   CHECK(cut[1] == 0);
@@ -184,11 +184,11 @@ TEST_CASE("a tree of which parts were kept: both verifiers emit exactly pi, with
 TEST_CASE("cut rows that cannot be used are reported") {
   const std::vector<double> q{0.5, 0.3, 0.2}, all{1, 1, 1}, two{1, 1}, wrong{1, 0.5, 1};
   const std::vector<double> nan{1, std::numeric_limits<double>::quiet_NaN(), 1};
-  CHECK(cut_row(ready(q), all).normalise().why() == status::ok);
-  CHECK(cut_row(ready(q), two).normalise().why() == status::vocabulary_mismatch);
-  CHECK(cut_row(ready(q), wrong).normalise().why() == status::invalid_row);
-  CHECK(cut_row(ready(q), nan).normalise().why() == status::invalid_row);
-  CHECK(cut_row<row>().normalise().why() != status::ok);
+  CHECK(normalise(cut_row(ready(q), all)).why() == status::ok);
+  CHECK(normalise(cut_row(ready(q), two)).why() == status::vocabulary_mismatch);
+  CHECK(normalise(cut_row(ready(q), wrong)).why() == status::invalid_row);
+  CHECK(normalise(cut_row(ready(q), nan)).why() == status::invalid_row);
+  CHECK(normalise(cut_row<row>()).why() != status::ok);
 
   // A policy that reads the draft would take a part of q for q.
   std::vector<emission> out(2);
@@ -211,7 +211,7 @@ TEST_CASE("rows of two kinds: some were cut") {
     std::vector<emission> out(3);
     std::vector<double> scratch(verify_scratch(3, 2));
     const row whole = ready(q);
-    const std::vector<kinds> rows{whole, cut_row(whole, kept).normalise()};
+    const std::vector<kinds> rows{whole, normalise(cut_row(whole, kept))};
     std::vector<token_id> y;
     for (std::size_t j = 0; j < 2; ++j) y.push_back(draw_draft(whole, 0, j, chooser, scratch));
     const auto v = verify_token(draft{.tokens = y}, rows, std::vector{p, p, p}, lossless{}, chooser,

@@ -55,7 +55,7 @@ auto read(const R& row, bool confidence = false) {
 // What is read 16 at a time and one at a time: the due probabilities within a relative error.
 template <class R, class Due>
 void holds(const R& of, const std::vector<Due>& due, double error) {
-  const auto row = of.normalise(true);
+  const auto row = normalise(of, true);
   REQUIRE(row.why() == status::ok);
   REQUIRE(row.size() == due.size());
   const auto p = read(row);
@@ -115,7 +115,7 @@ struct table {
 
 template <class R>
 status verdict(const R& row) {
-  return row.normalise().why();
+  return normalise(row).why();
 }
 
 }  // namespace
@@ -149,9 +149,9 @@ TEMPLATE_TEST_CASE(
   for (T& x : p) x *= 1 + T(0x1p-11);  // exact; the rows have to be scaled
   const sparse<T> s(p);
   const table<T> t{p};
-  const auto dense = dense_row<T>(p).normalise();
-  const auto indexed = as_row(t).normalise();
-  const auto few = s.row(2500).normalise();
+  const auto dense = normalise(dense_row<T>(p));
+  const auto indexed = normalise(as_row(t));
+  const auto few = normalise(s.row(2500));
   for (int twice = 0; twice < 2; ++twice) {
     CHECK(dense.why() == status::ok);
     CHECK(indexed.why() == status::ok);
@@ -164,14 +164,14 @@ TEMPLATE_TEST_CASE(
     CHECK((read(dense, true) == scaled && read(indexed, true) == scaled &&
            read(few, true) == scaled));
   }
-  const auto hot = one_hot_row<T>(1024, 2500).normalise(true);
+  const auto hot = normalise(one_hot_row<T>(1024, 2500), true);
   CHECK(hot.why() == status::ok);
   std::vector<T> due(2500);
   due[1024] = 1;
   CHECK(read(hot) == due);
   CHECK(read(hot, true) == due);
   CHECK((hot[1023] == 0 && hot[1024] == 1 && hot[1025] == 0));
-  CHECK(read(sparse(due).row(2500).normalise()) == due);
+  CHECK(read(normalise(sparse(due).row(2500))) == due);
 }
 
 TEMPLATE_TEST_CASE("each defect of a row has its status, wherever it is", "", float, double) {
@@ -230,7 +230,7 @@ TEST_CASE(
     "harm") {
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
   const auto of = [&](std::vector<token_id> ids) {
-    const auto row = sparse_row<float>(ids, p, 2000).normalise();
+    const auto row = normalise(sparse_row<float>(ids, p, 2000));
     double touched = 0;
     for (const std::size_t v : {0u, 5u, 1023u, 1024u, 1999u}) touched += double(row[v]);
     for (const float x : read(row)) touched += double(x);
@@ -255,9 +255,9 @@ TEST_CASE(
 TEST_CASE("blocks in which a sparse or one-hot row holds nothing say so") {
   const std::vector<token_id> ids = {5, 2048, 4095};
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
-  const auto row = sparse_row<float>(ids, p, 5000).normalise();
-  const auto hot = one_hot_row<float>(2047, 5000).normalise(),
-             later = one_hot_row<float>(2048, 5000).normalise();
+  const auto row = normalise(sparse_row<float>(ids, p, 5000));
+  const auto hot = normalise(one_hot_row<float>(2047, 5000)),
+             later = normalise(one_hot_row<float>(2048, 5000));
   const bool row_empty[] = {false, true, false, false, true},
              hot_empty[] = {true, false, true, true, true};
   for (std::size_t b = 0; b < 5; ++b) {
@@ -272,7 +272,7 @@ TEST_CASE("a one-hot row needs a token of the vocabulary") {
   CHECK(verdict(one_hot_row<float>(0, 1)) == status::ok);
   CHECK(verdict(one_hot_row<float>(9, 10)) == status::ok);
   for (const token_id t : {10, -1, -2147483647 - 1, 2147483647}) {
-    const auto row = one_hot_row<float>(t, 10).normalise();
+    const auto row = normalise(one_hot_row<float>(t, 10));
     CHECK(verdict(row) == status::invalid_row);
     CHECK(read(row) == std::vector<float>(10));
     CHECK(row[9] == 0);
@@ -301,14 +301,14 @@ TEMPLATE_TEST_CASE(
       const double error = specagg::softmax_error<T>(size) + unit<T> * (6 + 16 / temperature);
       holds(softmax_row<T>(l, temperature), softmax(temperature), error);
       const softmax_row<T> made(l.data(), size, temperature);
-      const auto row = made.normalise(true), cold = made.normalise();
+      const auto row = normalise(made, true), cold = normalise(made);
       CHECK(row.why() == status::ok);
       CHECK(cold.why() == status::ok);
       CHECK(row.confident());
       CHECK(cold.confident() == (temperature == 1));
       const auto confidence = read(row, true),
                  due = read([&] {
-                   const auto at_temperature_1 = softmax_row<T>(l).normalise();
+                   const auto at_temperature_1 = normalise(softmax_row<T>(l));
                    CHECK(at_temperature_1.why() == status::ok);
                    return at_temperature_1;
                  }());
@@ -355,7 +355,7 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
   const std::vector<T> l = {0, 1, 1, 2, 1};
   softmax_row<T> restricted(l);
   restricted.restrict_to({1, 2});
-  const auto row = restricted.normalise(true), whole = softmax_row<T>(l).normalise();
+  const auto row = normalise(restricted, true), whole = normalise(softmax_row<T>(l));
   CHECK(row.restriction.last == 2);
   REQUIRE(row.why() == status::ok);
   REQUIRE(whole.why() == status::ok);
@@ -372,20 +372,20 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
 TEST_CASE("a confident row takes its confidence from another row of the same vocabulary") {
   const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f},
                            longer = {0.25f, 0.25f, 0.25f, 0.25f}, wrong = {1, 1, 1};
-  const auto row =
-      specagg::confident_row(softmax_row<float>(l, 0.5), dense_row<float>(p)).normalise(true);
+  const auto row = specagg::normalise(
+      specagg::confident_row(softmax_row<float>(l, 0.5), dense_row<float>(p)), true);
   CHECK(row.why() == status::ok);
   CHECK(read(row, true) == p);
-  const auto sampled = softmax_row<float>(l, 0.5).normalise();
+  const auto sampled = normalise(softmax_row<float>(l, 0.5));
   CHECK(sampled.why() == status::ok);
   CHECK(read(row) == read(sampled));
   CHECK(row[1] == sampled[1]);
   CHECK(row.size() == 3);
-  CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise().why() ==
-        status::vocabulary_mismatch);
+  CHECK(specagg::normalise(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)))
+            .why() == status::vocabulary_mismatch);
   const specagg::confident_row bad{dense_row<float>(p), dense_row<float>(wrong)};
-  CHECK(bad.normalise().why() == status::ok);
-  CHECK(bad.normalise(true).why() == status::not_normalised);
+  CHECK(normalise(bad).why() == status::ok);
+  CHECK(normalise(bad, true).why() == status::not_normalised);
   static_assert(Row<decltype(row)>);
 }
 
@@ -394,11 +394,11 @@ TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   const std::vector<float>& constant = v;
   std::array<double, 2> a = {0.75, 0.25};
   const std::span<const float> s(v);
-  CHECK(as_row(v).normalise().open(0, 3).x == v.data());
-  CHECK(as_row(constant).normalise().open(0, 3).x == v.data());
-  CHECK(as_row(a).normalise().open(1, 1).x == a.data() + 1);
-  CHECK(as_row(s).normalise().open(0, 3).x == v.data());
-  CHECK(as_row(std::span<float>(v)).normalise().open(0, 3).x == v.data());
+  CHECK(normalise(as_row(v)).open(0, 3).x == v.data());
+  CHECK(normalise(as_row(constant)).open(0, 3).x == v.data());
+  CHECK(normalise(as_row(a)).open(1, 1).x == a.data() + 1);
+  CHECK(normalise(as_row(s)).open(0, 3).x == v.data());
+  CHECK(normalise(as_row(std::span<float>(v))).open(0, 3).x == v.data());
   static_assert(std::is_same_v<decltype(as_row(v)), dense_row<float>>);
   static_assert(std::is_same_v<decltype(as_row(a)), dense_row<double>>);
   static_assert(std::is_same_v<decltype(as_row(s)), dense_row<float>>);
@@ -411,7 +411,7 @@ TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   holds(as_row(std::vector<long double>{0.5, 0.5}), std::vector<double>{0.5, 0.5}, 0);
   holds(as_row(std::vector<float>(v)), v, 0);
   holds(as_row(std::array<double, 2>(a)), std::vector<double>(a.begin(), a.end()), 0);
-  const auto kept = as_row([&] { return std::vector<float>(v); }()).normalise();
+  const auto kept = normalise(as_row([&] { return std::vector<float>(v); }()));
   static_assert(std::is_same_v<decltype(kept),
                                const specagg::normalised_row<indexed_row<std::vector<float>>>>);
   std::vector<float> somewhere_else(1000, 7);
@@ -419,7 +419,7 @@ TEST_CASE("arrays are rows without a copy. Temporaries live in their row") {
   CHECK(read(kept) == v);
   dense_row<float> row(v);
   static_assert(std::is_same_v<decltype(as_row(row)), const dense_row<float>&>);
-  CHECK(as_row(row).normalise().open(0, 3).x == v.data());
+  CHECK(normalise(as_row(row)).open(0, 3).x == v.data());
 }
 
 TEST_CASE("what has no size or no element that is a number is no Distribution") {
@@ -453,8 +453,8 @@ TEST_CASE(
   holds(as_row(fixed), p, 0);
   holds(as_row(Eigen::VectorXf(vector)), p, 0);
   holds(as_row(0.5f * (vector + fixed)), p, 0);
-  CHECK(as_row(vector).normalise().open(0, 4).x == vector.data());
-  CHECK(as_row(wide).normalise().open(0, 4).x == wide.data());
+  CHECK(normalise(as_row(vector)).open(0, 4).x == vector.data());
+  CHECK(normalise(as_row(wide)).open(0, 4).x == wide.data());
 
   column_major columns = column_major::Constant(3, 4, 9);
   row_major rows = row_major::Constant(3, 4, 9);
@@ -466,7 +466,7 @@ TEST_CASE(
   holds(as_row(columns.row(1)), p, 0);
   holds(as_row(row_row), p, 0);
   holds(as_row(rows.row(1)), p, 0);
-  CHECK(as_row(row_row).normalise().open(0, 4).x == &rows(1, 0));
+  CHECK(normalise(as_row(row_row)).open(0, 4).x == &rows(1, 0));
   static_assert(
       std::is_same_v<decltype(as_row(column_row)), indexed_row<const decltype(column_row)&>>);
 
@@ -475,7 +475,7 @@ TEST_CASE(
   auto column = standing.col(2);
   holds(as_row(column), p, 0);
   holds(as_row(standing.col(2)), p, 0);
-  CHECK(as_row(column).normalise().open(0, 4).x == &standing(0, 2));
+  CHECK(normalise(as_row(column)).open(0, 4).x == &standing(0, 2));
 
   std::vector<float> every_third(12, 9);
   for (std::size_t v = 0; v < 4; ++v) every_third[3 * v] = p[v];
@@ -486,7 +486,7 @@ TEST_CASE(
   holds(as_row(strided), p, 0);
   holds(as_row(at_run_time), p, 0);
   holds(as_row(plain), p, 0);
-  CHECK(as_row(plain).normalise().open(0, 4).x == p.data());
+  CHECK(normalise(as_row(plain)).open(0, 4).x == p.data());
 }
 
 TEST_CASE("a large Eigen row, contiguous or strided, is the same row") {
@@ -494,8 +494,8 @@ TEST_CASE("a large Eigen row, contiguous or strided, is the same row") {
   const auto p = probabilities<float>(random, 5000);
   column_major columns(2, 5000);
   for (Eigen::Index v = 0; v < 5000; ++v) columns(0, v) = columns(1, v) = p[std::size_t(v)];
-  const auto strided = as_row(columns.row(1)).normalise();
-  const auto dense = dense_row<float>(p).normalise();
+  const auto strided = normalise(as_row(columns.row(1)));
+  const auto dense = normalise(dense_row<float>(p));
   CHECK(strided.why() == status::ok);
   CHECK(dense.why() == status::ok);
   CHECK(read(strided) == read(dense));

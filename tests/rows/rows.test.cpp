@@ -80,7 +80,7 @@ TEST_CASE("a matrix of logits has whole rows, or none") {
   const std::vector<float> logits{0, 1, 2, 5, 4, 3};
   const auto rows = rows_of_logits(logits, 3, {.temperature = 0});
   CHECK(rows.size() == 2);
-  const auto second = rows[1].normalise();
+  const auto second = normalise(rows[1]);
   CHECK(second.why() == status::ok);
   CHECK((second.size() == 3 && second[0] == 1));
   CHECK(rows_of_logits(logits, 4).size() == 0);

@@ -52,7 +52,7 @@ std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const
       [&](exhaustive_chooser& tree) {
         at_site l{tree, 0}, r{tree, second};
         std::vector<double> scratch(1);
-        const auto row_l = as_row(p_l).normalise(), row_r = as_row(p_r).normalise();
+        const auto row_l = normalise(as_row(p_l)), row_r = normalise(as_row(p_r));
         const moment m{stream::draft, 5, 0};
         const token_id x_l = draw(row_l, m, l, scratch), x_r = draw(row_r, m, r, scratch);
         const aggregation a = how(5u, x_l, p_l, x_r, p_r, eta, l, r, scratch);
@@ -148,7 +148,7 @@ auto mutant(Reject reject, Residual residual, double side = 0.5, bool same_site 
              const site_weights& eta, auto& site_l, auto& site_r, std::vector<double>& scratch) {
     const auto one = [&](token_id x, const grid_row& a, const grid_row& b, double other,
                          auto& site) {
-      const auto q = as_row(a).normalise(), p = as_row(b).normalise();
+      const auto q = normalise(as_row(a)), p = normalise(as_row(b));
       const row_pair rows(q, p);
       const double ax = a[std::size_t(x)], bx = b[std::size_t(x)];
       if (!(ax > bx && site.coin({stream::coin, t, 0}, reject(ax, bx, other), ax))) return x;
@@ -245,8 +245,8 @@ TEST_CASE(
     double kept = 0;
     for (std::uint32_t t = 0; t < n; ++t) {
       const moment m{stream::draft, t, 0};
-      const token_id x_l = draw(dense_row<double>(p_l).normalise(), m, site_l, scratch),
-                     x_r = draw(dense_row<double>(p_r).normalise(), m, site_r, scratch);
+      const token_id x_l = draw(normalise(dense_row<double>(p_l)), m, site_l, scratch),
+                     x_r = draw(normalise(dense_row<double>(p_r)), m, site_r, scratch);
       kept += library(t, x_l, p_l, x_r, p_r, weights_of(0.5), site_l, site_r, scratch).accepted_l;
     }
     return std::vector{kept, n - kept};
@@ -263,7 +263,7 @@ namespace {
 std::vector<double> row(const toy_source<double>& model, const std::vector<token_id>& text) {
   std::vector<double> logits(model.vocab_size()), p(model.vocab_size());
   model.row(text, logits);
-  const auto soft = softmax_row<double>(logits).normalise();
+  const auto soft = normalise(softmax_row<double>(logits));
   if (soft.why() != status::ok) return p;
   for (std::size_t v = 0; v < p.size(); ++v) p[v] = soft[v];
   return p;
@@ -294,7 +294,7 @@ TEST_CASE(
             auto prefix = text;
             prefix.insert(prefix.end(), drafts.begin(), drafts.end());
             const auto probabilities = row(model, prefix);
-            drafts.push_back(draw(dense_row<double>(probabilities).normalise(),
+            drafts.push_back(draw(normalise(dense_row<double>(probabilities)),
                                   {stream::draft, std::uint32_t(prefix.size()), 0}, site, scratch));
           }
         };
@@ -352,7 +352,7 @@ TEST_CASE(
   const auto w = weights_of(0.4);
   const auto pi = target_law(w.law(), p_l, p_r);
   const coupled_noise noise(8);
-  const auto l = as_row(p_l).normalise(), r = as_row(p_r).normalise();
+  const auto l = normalise(as_row(p_l)), r = normalise(as_row(p_r));
   std::vector<double> counts(3);
   double kept_l = 0, kept_r = 0, agreed = 0;
   const std::uint32_t n = 40000;
@@ -486,7 +486,7 @@ TEST_CASE("temperature and filters act on a site's row as on any logits") {
   const std::vector<std::span<const double>> documents{a, b};
   std::vector<double> out(4), scratch(4);
   REQUIRE(mix_documents<double>(documents, relevance, out, scratch).why == status::ok);
-  const auto cold = processed_row<double>(out, {.temperature = 0.5, .top_k = 2}).normalise();
+  const auto cold = normalise(processed_row<double>(out, {.temperature = 0.5, .top_k = 2}));
   REQUIRE(cold.why() == status::ok);
   const double x = std::exp(2 * out[0]), y = std::exp(2 * out[1]);
   CHECK(cold[0] == Approx(x / (x + y)).epsilon(1e-13));

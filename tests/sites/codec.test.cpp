@@ -35,7 +35,7 @@ std::vector<T> random_row(std::size_t size, std::uint64_t seed, double spread) {
   const random_streams noise(seed);
   std::vector<T> logits(size), row(size);
   for (std::size_t v = 0; v < size; ++v) logits[v] = T(-spread * noise.noise(0, token_id(v)));
-  const auto soft = softmax_row<T>(logits).normalise();
+  const auto soft = normalise(softmax_row<T>(logits));
   REQUIRE(soft.why() == status::ok);
   for (std::size_t v = 0; v < size; ++v) row[v] = soft[v];
   return row;
@@ -211,7 +211,7 @@ TEST_CASE("top-k and top-p keep what `sampling` keeps") {
     logits[v] = float(-int(8 * noise.noise(0, token_id(v)))) / 8;  // with ties
   for (const std::uint32_t k : {0u, 1u, 17u, 500u, 1500u})
     for (const double p : {0.1, 0.8, 1.0}) {
-      const auto due = processed_row<float>(logits, {.top_k = k, .top_p = p}).normalise();
+      const auto due = normalise(processed_row<float>(logits, {.top_k = k, .top_p = p}));
       REQUIRE(due.why() == status::ok);
       softmax_row<float> row(logits);
       const row_codec codec{.vocabulary = 2000, .top_k = k, .top_p = p};
@@ -221,6 +221,14 @@ TEST_CASE("top-k and top-p keep what `sampling` keeps") {
       for (std::size_t v = 0; v < logits.size(); ++v)
         CHECK(coded.row[v] == Approx(due[v]).epsilon(1e-5));
     }
+}
+TEST_CASE("a top-p of next to nothing keeps one token") {
+  const std::vector<float> row(4, 0.25f);
+  const row_codec codec{.vocabulary = 4, .top_k = 1, .top_p = 5e-324};
+  memory<float> m(codec);
+  const auto coded = encode(codec, dense_row<float>(row), m.bytes, m.ids, m.mass);
+  REQUIRE(coded.why == status::ok);
+  CHECK(coded.row[0] == 1);
 }
 TEST_CASE("truncated bytes are an invalid_row, every length of them") {
   for (const row_codec& codec : codecs(60)) {

@@ -76,7 +76,7 @@ tokens synchronous(const setting& s, Coupling coupling) {
     std::array<token_id, 2> x = {};
     for (const side at : {side::l, side::r}) {
       auto& row = p[std::size_t(at)] = decoded_row(s.terms.codec, s.row(at, text));
-      x[std::size_t(at)] = coupling.draw(at, dense_row<double>(row).normalise(), step, scratch);
+      x[std::size_t(at)] = coupling.draw(at, normalise(dense_row<double>(row)), step, scratch);
     }
     struct plain_row {
       status why;

@@ -69,7 +69,7 @@ tokens on_one_machine(const setting& s) {
     while (q.size() < s.terms.look_ahead && longer.size() < s.terms.most_tokens &&
            (q.empty() || longer.back() != s.terms.end_of_text)) {
       const auto next = s.q(longer);
-      const auto row = as_row(next).normalise();
+      const auto row = normalise(as_row(next));
       if (row.why() != status::ok) break;
       q.push_back(next);
       p.push_back(s.p(longer));
@@ -404,7 +404,7 @@ TEST_CASE(
     "a device takes rows as any distribution: probabilities, or a softmax that nobody has "
     "normalised") {
   const std::vector<double> logits{0.5, 2, -1}, p{0, 0, 1};
-  const auto row = softmax_row<double>(logits).normalise();
+  const auto row = normalise(softmax_row<double>(logits));
   std::vector<double> probabilities(3);
   REQUIRE(row.why() == status::ok);
   for (std::size_t v = 0; v < 3; ++v) probabilities[v] = row[v];
@@ -519,7 +519,7 @@ TEST_CASE("a row that is kept has the bits that are read from it, for any size")
   for (const std::size_t size : {1u, 15u, 16u, 17u, 1023u, 1024u, 1025u, 2500u}) {
     std::vector<float> logits(size), kept(size + 1, 7);
     for (float& l : logits) l = float(n.between(-9, 9));
-    const auto row = processed_row<float>(logits, {.temperature = 0.7, .top_k = 900}).normalise();
+    const auto row = normalise(processed_row<float>(logits, {.temperature = 0.7, .top_k = 900}));
     REQUIRE(row.why() == status::ok);
     sites::detail::write_row(row, kept.data());
     std::size_t differ = 0;

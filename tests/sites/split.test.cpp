@@ -136,7 +136,7 @@ row_model<double> toy(std::uint64_t seed, std::size_t vocabulary = 3) {
   return [m = toy_source<double>(vocabulary, seed, 2, 2)](const tokens& text) {
     std::vector<double> logits(m.vocab_size()), p(m.vocab_size());
     m.row(text, logits);
-    const auto row = softmax_row<double>(logits).normalise();
+    const auto row = normalise(softmax_row<double>(logits));
     if (row.why() == status::ok)
       for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
     return p;
@@ -345,7 +345,7 @@ TEST_CASE(
     for (std::size_t v = 0; v < vocabulary; ++v)
       logits[v] = float(random_streams(1).noise(std::uint32_t(text.size()), token_id(v)) * 2 +
                         noise.noise(0, token_id(v)));
-    const auto soft = softmax_row<float>(logits).normalise();
+    const auto soft = normalise(softmax_row<float>(logits));
     if (soft.why() == status::ok)
       for (std::size_t v = 0; v < vocabulary; ++v) p[v] = soft[v];
     return p;
@@ -379,7 +379,7 @@ TEST_CASE(
             longer.insert(longer.end(), y.begin(), y.end());
             qs.push_back(kind == protocol::dsd ? coded(q(longer)) : q(longer));
             ps.push_back(kind == protocol::dssd ? coded(p(longer)) : p(longer));
-            const auto r = as_row(qs[j]).normalise();
+            const auto r = normalise(as_row(qs[j]));
             REQUIRE(r.why() == status::ok);
             if (j < gamma)
               y.push_back(

@@ -18,7 +18,7 @@ inline std::vector<double> toy_row(const specagg::toy_source<double>& model,
                                    std::span<const specagg::token_id> text) {
   std::vector<double> logits(model.vocab_size()), p(model.vocab_size());
   model.row(text, logits);
-  const auto row = specagg::softmax_row<double>(logits).normalise();
+  const auto row = specagg::normalise(specagg::softmax_row<double>(logits));
   if (row.why() == specagg::status::ok)
     for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
   return p;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/engine.md says about memory: what a verification keeps, and what may be shared. Under
+// What docs/types.md says about memory: what a verification keeps, and what may be shared. Under
 // AddressSanitizer these tests also show that nothing is read after it was freed.
 #include <specagg/verify/batch.hpp>
 
@@ -161,13 +161,13 @@ TEST_CASE("what a verification gives back needs none of what it was given") {
 TEST_CASE("a row remembers its logits' normaliser: after they were changed it must be made anew") {
   std::vector<float> l(V);
   l[3] = 9;
-  const auto row = processed_row<float>(l, {.top_k = 5}).normalise();
+  const auto row = normalise(processed_row<float>(l, {.top_k = 5}));
   REQUIRE(row.why() == status::ok);
   const float before = row[3];
   for (float& x : l) x -= 4;
-  CHECK(row.normalise().why() == status::ok);
+  CHECK(normalise(row).why() == status::ok);
   CHECK(row[3] < 0.5f * before);  // e^-4 of it: the normaliser is the old one
-  const auto anew = processed_row<float>(l, {.top_k = 5}).normalise();
+  const auto anew = normalise(processed_row<float>(l, {.top_k = 5}));
   REQUIRE(anew.why() == status::ok);
   CHECK(std::fabs(anew[3] - before) < 1e-6f);
 }

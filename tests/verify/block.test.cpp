@@ -175,14 +175,13 @@ TEST_CASE("mutant: stopping at the first failed coin of a block is found by the 
     }
     verdict result{tau, tau, status::ok};
     for (std::size_t i = 0; i < tau; ++i) out[i].token = d.tokens[i];
-    (void)detail::with_law<detail::draft_row::always>(
-        policy, q, p, tau, [&](const auto& rows, const auto& pi) {
+    const detail::drawing by{0, chooser, scratch};
+    (void)detail::law_source{policy, q, p}.template with_law<detail::draft_row::always>(
+        tau, [&](const auto& rows, const auto& pi) {
           if (tau == d.size())
-            return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser,
-                                      scratch, out[tau]);
+            return by.draw_token(rows, pi, pi, by.at(stream::bonus, tau), out[tau]);
           out[tau].why = status::ok;
-          return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch,
-                                       out[tau]);
+          return by.draw_residual(rows, pi, w[tau], tau, out[tau]);
         });
     ++result.emitted;
     return result;
@@ -203,7 +202,7 @@ struct counted_row : dense_row<double> {
   counted_row(const std::vector<double>& x, std::size_t& n) : dense_row<double>(x), times(&n) {}
   auto normalise(bool confidence = false) const {
     ++*times;
-    return dense_row<double>::normalise(confidence);
+    return specagg::normalise(static_cast<const dense_row<double>&>(*this), confidence);
   }
 };
 struct counted_policy {
@@ -218,6 +217,8 @@ struct counted_policy {
 }  // namespace
 
 TEST_CASE("no row is normalised twice and no policy bound twice, whatever is rejected") {
+  using row = normal_form<dense_row<double>>;  // a copy's rows and pi would refer to the original
+  static_assert(!std::is_copy_constructible_v<detail::position<lossless, row, row>>);
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.5, 0.25};
   const std::vector<token_id> y{0, 0, 0, 0};
   for (const bool accepted : {false, true}) {

@@ -148,7 +148,7 @@ TEST_CASE("a token wins by the second word of its noise, and by nothing less") {
     const double win = noise(position, rare) / noise(position, 5);
     for (const double factor : {0.999, 1.001}) {
       p[rare] = T(win * factor);
-      const auto row = dense_row<T>(p).normalise();
+      const auto row = normalise(dense_row<T>(p));
       REQUIRE(row.why() == status::ok);
       CHECK(race(row, noise, position) == (factor > 1 ? rare : 5));
     }

@@ -59,11 +59,11 @@ using law = specagg::proposal_row<specagg::dense_row<double>>;
 using laws = std::vector<law>;
 // What is left of a row without these tokens; the tokens must stay where they are.
 inline law law_of(const row& x, std::span<const token_id> without = {}) {
-  const auto all = specagg::dense_row<double>(x).normalise();
-  return law(specagg::row_without(all, without).normalise());
+  const auto all = specagg::normalise(specagg::dense_row<double>(x));
+  return law(specagg::normalise(specagg::row_without(all, without)));
 }
 inline law only(token_id y, std::size_t V) {
-  return law(specagg::one_hot_row<double>(y, V).normalise());
+  return law(specagg::normalise(specagg::one_hot_row<double>(y, V)));
 }
 using verify_nodes =
     std::function<specagg::tree_verdict(const draft_tree&, const laws&, const table&, const table&,

@@ -37,7 +37,7 @@ TEST_CASE("exact match accepts with probability sum q p, and says so for every d
   const auto accepted = exact_law([&](auto& chooser) {
     std::vector<double> scratch(verify_scratch(3, 1));
     std::vector<emission> out(2);
-    const auto drafting = dense_row<double>(q).normalise();
+    const auto drafting = normalise(dense_row<double>(q));
     REQUIRE(drafting.why() == status::ok);
     const std::vector<token_id> y{draw(drafting, {stream::draft, 0, 0}, chooser, scratch)};
     return verify_match({y}, std::vector(2, q), std::vector(2, p), lossless{}, chooser, out,
@@ -73,7 +73,7 @@ TEST_CASE(
     const seen a = verified({0}, p, seed), b = verified({2}, p, seed);
     std::vector<double> scratch(verify_scratch(3));
     random_streams chooser(seed);
-    const auto target = dense_row<double>(p).normalise();
+    const auto target = normalise(dense_row<double>(p));
     REQUIRE(target.why() == status::ok);
     const token_id due = draw(target, {stream::residual, 0, 0}, chooser, scratch);
     CHECK((a.out[0].token == due && a.v.accepted == std::size_t(due == 0)));

@@ -22,7 +22,7 @@ inline std::vector<double> random_row(std::uint32_t seed, std::size_t size, doub
   return row;
 }
 inline normal_form<dense_row<double>> ready(const std::vector<double>& x) {
-  const auto row = dense_row<double>(x).normalise();
+  const auto row = normalise(dense_row<double>(x));
   REQUIRE(row.why() == status::ok);
   return row;
 }

@@ -27,7 +27,7 @@ vector promised(const formula& f, const std::vector<token_id>& context, const se
                p = probabilities(m, context, {}, s.penalty);
   vector l(vocabulary), row(vocabulary);
   for (std::size_t v = 0; v < vocabulary; ++v) l[v] = f(std::log(q[v]), std::log(p[v]));
-  const auto r = processed_row<T>(l, s.sample).normalise();
+  const auto r = normalise(processed_row<T>(l, s.sample));
   if (r.why() != status::ok) FAIL("a combined row");
   for (std::size_t v = 0; v < vocabulary; ++v) row[v] = r[v];
   return row;
@@ -136,7 +136,7 @@ TEST_CASE(
                           std::span<double> room) {
     const auto made = [](const vector& l) {
       return rows_of(
-          2, [&l](std::size_t) { return processed_row<T>(l, {.temperature = 0.5}).normalise(); });
+          2, [&l](std::size_t) { return normalise(processed_row<T>(l, {.temperature = 0.5})); });
     };
     auto q = made(l_q), p = made(l_p);
     random_streams chooser(1);

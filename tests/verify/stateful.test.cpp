@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <specagg/audit/text_law.hpp>
-#include <specagg/policy/combine.hpp>
+#include <specagg/policy/any_stateful.hpp>
 
 #include "verify/random_rows.hpp"
 
@@ -177,40 +177,9 @@ TEST_CASE("a budget of regret: the joint law of texts is the product of its laws
   check_joint_law(regrets, "regret_budget");
   check_coupled({regrets});
 }
-TEST_CASE("no budget of regret, however large, lets a token stand that p cannot emit") {
-  const probabilities q{.5, .25, .25}, p{.75, .25, 0};
-  for (const double budget : {1.0, 30.0, 36.5, 40.0, 1e3, 1e300}) {
-    const regret_budget policy{budget};
-    CHECK(target_law(policy.at({}), q, p)[2] == 0);
-    CHECK(target_law(policy.at({budget}), q, p)[0] == 0.875);  // all is spent: the likeliest alone
-  }
-}
 TEST_CASE("an entropy gate and a window: the joint law of texts, by any rounds") {
   check_joint_law(windows, "entropy_window");
   check_coupled({windows});
-}
-TEST_CASE("an entropy gate measures rows at temperature 1, its law is a sampled one") {
-  const probabilities l{2, 0, 1, -1}, m{0, 1, 0.5, 3};
-  const softmax_row<double> q(l, 0.5), p(m, 0.5), at_1(m);
-  const double h = entropy_of(target_law(lossless{}, at_1, at_1));
-  const auto law = [&](double threshold) {
-    return target_law(entropy_window{threshold}.at({}), q, p);
-  };
-  CHECK(law(h - 1e-9) == target_law(lossless{}, q, q));
-  CHECK(law(h + 1e-9) == target_law(lossless{}, p, p));
-}
-TEST_CASE("an entropy gate counts three tokens, with ties and where there are fewer") {
-  const auto opens_at = [](const probabilities& p, double h) {
-    const probabilities q = p.size() > 1 ? probabilities(p.rbegin(), p.rend()) : p;
-    const auto law = [&](double x) { return target_law(entropy_window{x}.at({}), q, p); };
-    return law(h - 1e-9) != target_law(lossless{}, q, p) &&
-           law(h + 1e-9) == target_law(lossless{}, q, p);
-  };
-  CHECK(opens_at({0.4, 0.3, 0.2, 0.1},
-                 -0.4 * std::log(0.4) - 0.3 * std::log(0.3) - 0.2 * std::log(0.2)));
-  CHECK(opens_at({0.4, 0.15, 0.15, 0.15, 0.15}, -0.4 * std::log(0.4) - 0.3 * std::log(0.15)));
-  CHECK(opens_at({0.3, 0.3, 0.3, 0.1}, -0.9 * std::log(0.3)));
-  CHECK(opens_at({0.7, 0.3}, -0.7 * std::log(0.7) - 0.3 * std::log(0.3)));
 }
 TEST_CASE("a policy inside a span, another outside: the joint law of texts, by any rounds") {
   check_joint_law(thoughts, "phase");
@@ -261,10 +230,6 @@ TEST_CASE("the law of texts: the state before the text, and texts that have no l
   refused(entropy_window{0.3, 2}, entropy_window::state{3});
   const entropy_window uneven{0.3, 1.5};
   refused(uneven, entropy_window::state{-0.5});
-  const probabilities p = p_of({});
-  const auto row = as_row(p).normalise(true);
-  const target_rows<true, std::decay_t<decltype(row)>> rows(row);
-  CHECK(uneven.advance(uneven.advance({1.5}, rows, 0), rows, 0).left == 0);  // 1.5, 0.5, 0
 
   random_streams chooser(1);
   const auto one = [](const path&) { return probabilities{0, 1, 0}; };  // token 1 stands

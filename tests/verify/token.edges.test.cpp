@@ -117,6 +117,6 @@ TEST_CASE("each edge case of docs/mathematics.md has the status that the page sa
   // too little room, which is in the last row as well, and a temperature that is in it
   CHECK(verified({0}, {half}, {half, half}, lossless{}, 0).v.why == status::invalid_parameter);
   const std::vector<float> logits(V);
-  CHECK(processed_row<float>(logits, {.temperature = -1}).normalise().why() ==
+  CHECK(normalise(processed_row<float>(logits, {.temperature = -1})).why() ==
         status::invalid_parameter);
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/token.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/decoders.hpp>
 
 #include "support/catch.hpp"
+#include "support/numbers.hpp"
 
 #define SPECAGG_COUNT_ALLOCATIONS
 #include "support/allocations.hpp"
@@ -375,6 +378,129 @@ TEST_CASE("sparse and dense rows of the same law give the same tokens") {
     REQUIRE(a.v.emitted == b.v.emitted);
     for (std::size_t i = 0; i < a.v.emitted; ++i) CHECK(a.out[i].token == b.out[i].token);
   }
+}
+TEST_CASE("at temperature 0 a policy of the target alone asks for no row of the draft") {
+  numbers random(11);
+  const std::size_t V = 3000;
+  std::vector<float> l(4 * V);
+  for (float& x : l) x = float(random.below(2000)) / 100;
+  std::vector<token_id> best;
+  for (std::size_t j = 0; j < 4; ++j)
+    best.push_back(token_id(std::max_element(&l[j * V], &l[j * V] + V) - &l[j * V]));
+  std::size_t asked = 0;
+  const std::vector<float> uniform(V, 1 / float(V));
+  const auto q = rows_of(4, [&](std::size_t) -> const std::vector<float>& {
+    ++asked;
+    return uniform;
+  });
+  const auto check = [&](const auto& policy, bool alone) {
+    for (std::size_t wrong = 0; wrong < 4; ++wrong) {
+      std::vector<token_id> y(best.begin(), best.begin() + 3);
+      if (wrong < 3) y[wrong] = (y[wrong] + 1) % token_id(V);
+      const auto p = rows_of_logits(std::span<const float>(l), V, {.temperature = 0});
+      std::vector<emission> out(4);
+      std::vector<double> scratch(verify_scratch(V, 3));
+      const random_streams chooser(wrong);
+      asked = 0;
+      const auto v = verify_token({y}, q, p, policy, chooser, out, scratch);
+      CHECK(v.why == status::ok);
+      CHECK(v.accepted == wrong);
+      CHECK(v.emitted == wrong + 1);
+      bool right = true;
+      for (std::size_t j = 0; j < v.emitted; ++j)
+        right = right && out[j].token == best[j] && out[j].log_pi == 0 && out[j].log_p == 0;
+      CHECK(right);
+      CHECK(out[wrong].from == (wrong < 3 ? origin::residual : origin::bonus));
+      CHECK((asked == 0) == alone);
+      // acceptances of rows need the draft's rows
+      std::vector<draft_acceptance> rates(3);
+      (void)verify_token({.tokens = y, .acceptances = rates}, q, p, policy, chooser, out, scratch);
+      CHECK(asked > 0);
+      CHECK(rates[0].of_row == Approx(1 / double(V)));
+      // a token that is no token ends the draft, as ever
+      y[0] = token_id(V);
+      asked = 0;
+      const auto none = verify_token({y}, q, p, policy, chooser, out, scratch);
+      CHECK((none.emitted == 1 && out[0].token == best[0]));
+      CHECK(out[0].why == status::token_out_of_range);
+    }
+  };
+  check(lossless(), true);
+  check(typical(), true);
+  check(any_of<lossless, lossy>(lossless()), true);
+  check(lossy{0}, false);
+}
+namespace {
+// Half of the target's row, and half of token 1.
+struct half {
+  static constexpr bool reads_draft = false, reads_confidence = false, reads_ids = true;
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return 0.5 * at.p + select(at.id == 1., 0.5, 0.); };
+  }
+};
+}  // namespace
+TEST_CASE("where a greedy row's law leaves a choice, the draft's row decides as it always does") {
+  const std::vector<float> l{0, 1, 5, 2}, q_row{0.25f, 0.25f, 0.25f, 0.25f};
+  const std::vector<processed_row<float>> p{{std::span<const float>(l), {.temperature = 0}}};
+  std::map<token_id, int> count;
+  int accepted = 0;
+  for (std::uint32_t i = 0; i < 20000; ++i) {
+    const random_streams chooser(7);
+    std::vector<emission> out(1);
+    std::vector<double> scratch(2);
+    const std::vector<std::vector<float>> q{q_row};
+    const token_id y[] = {draw_draft(as_row(q_row), i, 0, chooser, scratch)};
+    const auto v = verify_token({.tokens = y, .start = i, .bonus = false}, q, p, half(), chooser,
+                                out, scratch);
+    REQUIRE(v.emitted == 1);
+    ++count[out[0].token];
+    accepted += int(v.accepted);
+  }
+  CHECK(count.size() == 2);
+  CHECK(std::abs(count[1] - 10000) < 400);
+  CHECK(std::abs(accepted - 10000) < 400);  // 1 - TV(q, pi) = 0.5; pi alone would accept 0.25
+}
+TEST_CASE("at temperature 0 a row that is cut still says whether its token was kept") {
+  const std::vector<float> q{1, 1, 1}, p{0, 5, 0}, kept{1, 0, 1}, all{1, 1, 1};
+  const auto row = normalise(softmax_row<float>(std::span<const float>(q)));
+  using cut = cut_row<std::remove_const_t<decltype(row)>>;
+  using either = any_row<cut, softmax_row<float>>;
+  const std::vector<processed_row<float>> p_rows(3,
+                                                 {std::span<const float>(p), {.temperature = 0}});
+  const token_id y[] = {1, 2};
+  std::vector<emission> out(3);
+  std::vector<double> scratch(verify_scratch(3, 2));
+  const random_streams chooser(3);
+  const std::vector<cut> q_rows{{row, kept}, {row, all}};
+  CHECK(verify_token({.tokens = y}, q_rows, p_rows, lossless(), chooser, out, scratch).accepted ==
+        0);
+  const std::vector<either> some{cut(row, kept), cut(row, all)};
+  CHECK(verify_token({.tokens = y}, some, p_rows, lossless(), chooser, out, scratch).accepted == 0);
+  CHECK(out[0].token == 1);  // drawn from pi all the same
+}
+TEST_CASE("greedy rows that are compiled once need no row of the draft either") {
+  using one = any_row<processed_row<float>, softmax_row<float>>;
+  const std::vector<float> l{1, 2, 3, 4};
+  const processed_row<float> greedy(std::span<const float>(l), {.temperature = 0});
+  const std::vector<compiled_once<one>> p_rows(2, one(greedy));
+  const std::vector<processed_row<float>> none;
+  const token_id y[] = {3};
+  std::vector<emission> out(2);
+  std::vector<double> scratch(verify_scratch(4, 1));
+  const auto v =
+      verify_token({.tokens = y}, none, p_rows, lossless(), random_streams(1), out, scratch);
+  CHECK((v.accepted == 1 && v.emitted == 2));
+}
+TEST_CASE("where a greedy row's law leaves a choice, a bad row of the draft ends it as ever") {
+  const std::vector<float> l{0, 1, 5, 2}, masked(4, -std::numeric_limits<float>::infinity());
+  const std::vector<processed_row<float>> p(2, {std::span<const float>(l), {.temperature = 0}});
+  const token_id y[] = {2};
+  std::vector<emission> out(2);
+  std::vector<double> scratch(verify_scratch(4, 1));
+  const auto v = verify_token({.tokens = y}, rows_of_logits(std::span<const float>(masked), 4), p,
+                              half(), random_streams(1), out, scratch);
+  CHECK((v.emitted == 1 && out[0].why == status::invalid_row));
 }
 TEST_CASE(
     "rows are asked for once, in order, and not beyond the first rejection. The draft's bonus row "

@@ -177,7 +177,7 @@ TEST_CASE("a level drawn from a marginal is exact with the marginal as its propo
     do {
       path y(2);
       const auto drawn_from = [](const probabilities& x) {
-        return law(row_without(dense_row<double>(x).normalise(), {}).normalise());
+        return law(normalise(row_without(normalise(dense_row<double>(x)), {})));
       };
       std::vector<law> laws{{}, drawn_from(first), drawn_from(marginal)};
       std::vector<double> scratch(verify_scratch(V)), residual(2 * V);

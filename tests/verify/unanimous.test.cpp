@@ -119,8 +119,8 @@ struct mixed_source {
     if (b.extend(tokens, other) != s || s != status::ok)
       return s == status::ok ? status::model_failed : s;
     for (std::size_t i = 0, v = vocab_size(); i < logits.size(); i += v) {
-      const auto x = softmax_row<double>(&logits[i], v).normalise(),
-                 y = softmax_row<double>(&other[i], v).normalise();
+      const auto x = normalise(softmax_row<double>(&logits[i], v)),
+                 y = normalise(softmax_row<double>(&other[i], v));
       if (x.why() != status::ok || y.why() != status::ok) return status::invalid_row;
       std::vector<double> mixed(v);
       for (std::size_t j = 0; j < v; ++j) mixed[j] = std::log(w * x[j] + (1 - w) * y[j]);
@@ -144,7 +144,7 @@ std::vector<token_id> text_of_sites(const coupled_noise& noise, std::size_t size
     const auto see = [&](auto& model) {
       logits[k].resize(v);
       REQUIRE(model.extend(std::span(text).last(1), logits[k]) == status::ok);
-      rows[k] = softmax_row<double>(logits[k]).normalise();
+      rows[k] = normalise(softmax_row<double>(logits[k]));
       REQUIRE(rows[k++].why() == status::ok);
     };
     (see(site), ...);

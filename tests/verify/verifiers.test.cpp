@@ -32,7 +32,7 @@ struct instance {
       }
     random_streams chooser(seed);
     for (std::uint32_t j = 0; j < drafted; ++j) {
-      const auto row = dense_row<double>(q[j]).normalise();
+      const auto row = normalise(dense_row<double>(q[j]));
       REQUIRE(row.why() == status::ok);
       y.push_back(verifier.propose(row, 0, j, chooser, scratch));
     }
@@ -78,6 +78,25 @@ TEST_CASE("the list has every verifier once, each with its own name") {
     if constexpr (is_coupled<type>) CHECK(verifier.noise(3, 4) == coupled_noise(1, 2)(3, 4));
   });
   CHECK(names == std::vector<std::string>{"token", "block", "match", "coupled"});
+  for_each_verifier<all_tree_verifiers>(
+      0, 0, [&](const auto& verifier) { names.push_back(verifier.name); });
+  CHECK(names.size() == 6);
+  CHECK((names[4] == "traversal" && names[5] == "recursive"));
+}
+TEST_CASE("a verifier is found by its name and its number") {
+  STATIC_REQUIRE((verifier_number("token") == 0 && verifier_number("coupled") == 3));
+  STATIC_REQUIRE((verifier_number("") == 4 && verifier_number("recursive") == 4));
+  STATIC_REQUIRE(verifier_number<all_tree_verifiers>("recursive") == 1);
+  for (std::size_t number = 0; number < 6; ++number) {
+    std::string name;
+    const bool found = with_verifier(number, 1, 2, [&]<class V>(const V& verifier) {
+      CHECK(name.empty());
+      name = verifier.name;
+      if constexpr (is_coupled<V>) CHECK(verifier.noise(3, 4) == coupled_noise(1, 2)(3, 4));
+    });
+    CHECK(found == (number < 4));
+    CHECK((number < 4 ? verifier_number(name) == number : name.empty()));
+  }
 }
 TEST_CASE("a verifier that says that it reads no rows of the draft gets by without any") {
   std::size_t without = 0;
@@ -114,7 +133,7 @@ TEST_CASE(
     const coupled_verifier verifier{coupled_noise(seed)};
     instance x(verifier, seed);
     for (std::uint32_t j = 0; j < drafted; ++j) {
-      const auto row = dense_row<double>(x.q[j]).normalise();
+      const auto row = normalise(dense_row<double>(x.q[j]));
       REQUIRE(row.why() == status::ok);
       CHECK(x.y[j] == race(row, verifier.noise, j));
     }

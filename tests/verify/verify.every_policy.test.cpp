@@ -93,7 +93,7 @@ verify_round with_given_bonus(const verify_round& verify) {
   return [=](draft d, const rows& q, const rows& p, const auto& policy, auto& chooser, auto out,
              auto scratch) {
     const std::size_t g = d.tokens.size();
-    const auto row = as_row(p[g]).normalise();
+    const auto row = normalise(as_row(p[g]));
     REQUIRE(row.why() == status::ok);
     d.bonus = bonus_choice::given(draw(row, {stream::side, 9, 0}, chooser, scratch));
     return verify(d, first_rows(q, g), first_rows(p, g), policy, chooser, out, scratch);

@@ -7,6 +7,8 @@
 
 #include <specagg/policy/combine.hpp>
 #include <specagg/verify/batch.hpp>
+#include <specagg/verify/detail/decision.hpp>
+#include <specagg/verify/detail/law.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -101,7 +103,7 @@ TEST_CASE(
   const std::vector<float> logits(500, 1), invalid(500, std::nanf(""));
   std::vector<double> scratch(block_count(500));
   random_streams random(3, 4);
-  const auto row = softmax_row<float>(logits).normalise();
+  const auto row = normalise(softmax_row<float>(logits));
   for (const std::uint32_t start : {0u, 17u})
     for (std::uint32_t j = 0; j < 4; ++j) {
       const token_id y = draw_draft(row, start, j, random, scratch);

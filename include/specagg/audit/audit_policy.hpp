@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <ostream>
 #include <span>
 #include <vector>
@@ -45,17 +46,8 @@ struct [[nodiscard]] policy_audit {
 
 namespace detail {
 
-struct no_progress {
-  void operator()(double) const {}
-};
-inline void keep_worse(policy_audit& all, const policy_audit& other) {
-  const std::size_t reused = all.reused + other.reused;
-  if (all.pairs == 0 || other.worst.error > all.worst.error) all = other;
-  all.reused = reused;
-}
 // Counts the first pair of round r. Returns its law; empty if pi is not a law.
-template <class Policy>
-std::vector<double> count_pair(const Policy& policy, const grid_round<double>& r,
+std::vector<double> count_pair(const auto& policy, const grid_round<double>& r,
                                policy_audit& found) {
   const std::vector<double> pi = target_law(policy, r.q({}), r.p({}));
   ++found.pairs;
@@ -71,7 +63,7 @@ std::vector<double> count_pair(const Policy& policy, const grid_round<double>& r
 //                 gives a verdict
 //   name          of the verifier, for the result, which keeps the pointer
 //   after_round   called with the part of the work that is done
-template <class Policy, class Verify, class AfterRound = detail::no_progress>
+template <class Policy, class Verify, class AfterRound = std::identity>
 policy_audit audit_policy(const Policy& policy, const char* name, Verify&& verify,
                           AfterRound&& after_round = {}) {
   constexpr std::size_t longest = 3;
@@ -100,15 +92,14 @@ policy_audit audit_policy(const Policy& policy, const char* name, Verify&& verif
         found.q = q(e.prefix);
         found.p = p(e.prefix);
       }
-      after_round((double(gamma - 1) + double(i + 1) / double(rounds)) / longest);
+      (void)after_round((double(gamma - 1) + double(i + 1) / double(rounds)) / longest);
     }
   return found;
 }
 
 // Coupled verification draws no branches that could be walked: its joint law of draft and output is
 // computed in closed form for each pair of rows, and must have the marginals q and pi. gamma is 1.
-template <class Policy>
-policy_audit audit_coupled(const Policy& policy) {
+policy_audit audit_coupled(const auto& policy) {
   policy_audit found;
   if (!valid(policy)) {
     found.worst = {1, {}, no_token, status::invalid_parameter};
@@ -129,7 +120,7 @@ policy_audit audit_coupled(const Policy& policy) {
       const double error = std::max(std::fabs(drafted - q[v]), std::fabs(emitted - pi[v]));
       if (error > found.worst.error) {
         found.worst = {error, {}, token_id(v), status::ok};
-        found.verifier = "coupled";
+        found.verifier = coupled_verifier::name;
         found.gamma = 1;
         found.round = i;
         found.q = q;
@@ -140,8 +131,8 @@ policy_audit audit_coupled(const Policy& policy) {
   return found;
 }
 
-// The same audit, with a verifier of the list (verify/verifiers.hpp).
-template <class Policy, class V, class AfterRound = detail::no_progress>
+// Audits the policy with a verifier of the list (verify/verifiers.hpp).
+template <class Policy, class V, class AfterRound = std::identity>
   requires requires { V::name; }
 policy_audit audit_policy(const Policy& policy, const V& verifier, AfterRound&& after_round = {}) {
   if constexpr (is_coupled<V>) {
@@ -156,11 +147,13 @@ policy_audit audit_policy(const Policy& policy, const V& verifier, AfterRound&& 
 }
 
 // All verifiers: what the tests of this library run for each of its policies. Takes seconds.
-template <class Policy>
-policy_audit audit_policy(const Policy& policy) {
+policy_audit audit_policy(const auto& policy) {
   policy_audit found;
   for_each_verifier(0, 0, [&](const auto& verifier) {
-    detail::keep_worse(found, audit_policy(policy, verifier));
+    const policy_audit one = audit_policy(policy, verifier);
+    const std::size_t reused = found.reused + one.reused;
+    if (found.pairs == 0 || one.worst.error > found.worst.error) found = one;
+    found.reused = reused;
   });
   return found;
 }
@@ -189,9 +182,7 @@ inline trade_off trade_off_of(std::span<const double> pi, std::span<const double
 // The trade-off curve of policy_of(parameter) for each of the parameters, as CSV: a line with the
 // names of the columns, and a line for each parameter and pair of rows of the 1/8 grid. q and p are
 // three numbers with spaces between; if pi is not a law, the other columns are empty.
-template <class PolicyOf>
-void write_trade_off(std::ostream& out, std::span<const double> parameters,
-                     const PolicyOf& policy_of) {
+void write_trade_off(std::ostream& out, std::span<const double> parameters, const auto& policy_of) {
   char digits[32];
   const auto write = [&](double x, char after) {
 #ifdef __cpp_lib_to_chars

@@ -10,7 +10,6 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -43,8 +42,7 @@ class best_of_independent {
   // Returns a drafted token, or a token drawn from (pi - w)+; the law of the result is pi. drafted:
   // n tokens, each drawn from q alone. m: the moment of the drafts' position; its branch counts up
   // by one for each coin. no_token: a drafted token has q = 0, or there are not n drafted tokens.
-  template <Chooser C>
-  token_id choose(std::span<const token_id> drafted, moment m, C& chooser) const {
+  token_id choose(std::span<const token_id> drafted, moment m, Chooser auto& chooser) const {
     if (double(drafted.size()) != n_) return no_token;
     double highest = -1;
     token_id y = no_token;
@@ -64,7 +62,7 @@ class best_of_independent {
     if (!(owed > 0)) return y;  // pi = w, but for rounding
     for (double& x : left) x /= owed;
     m.use = stream::residual;
-    const auto row = dense_row<double>(left).normalise();
+    const auto row = specagg::normalise(dense_row<double>(left));
     return chooser.draw(m, weigh(row, [](auto x) { return x; }, sums));
   }
 
@@ -171,8 +169,7 @@ class best_of_independent {
   }
 
   // The interval that a height of v lies in: its begin. Other tokens have none of it.
-  template <class C>
-  double height(std::size_t v, moment& m, C& chooser) const {
+  double height(std::size_t v, moment& m, auto& chooser) const {
     double left = 0;
     const std::span<const interval> all(&heights_[first_[v]], count_[v]);
     for (const interval s : all) left += s.end - s.begin;

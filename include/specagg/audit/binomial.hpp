@@ -37,10 +37,10 @@ inline double log_binomial(double n, double p, double q, double k) {
   if (k == 0) return p < 0.5 ? n * std::log1p(-p) : n * std::log(q);
   if (k == n) return q < 0.5 ? n * std::log1p(-q) : n * std::log(p);
   if (!(p > 0 && q > 0)) return -std::numeric_limits<double>::infinity();
+  using detail::deviance, detail::stirling_error;
   const double off = k - n * p;
-  return detail::stirling_error(n) - detail::stirling_error(k) - detail::stirling_error(n - k) -
-         detail::deviance(n * p, off) - detail::deviance(n * q, -off) +
-         0.5 * std::log(n / (2 * std::numbers::pi * k * (n - k)));
+  return stirling_error(n) - stirling_error(k) - stirling_error(n - k) - deviance(n * p, off) -
+         deviance(n * q, -off) + 0.5 * std::log(n / (2 * std::numbers::pi * k * (n - k)));
 }
 
 // log of the tail that k lies in: log P(X >= k) if k >= n p, log P(X <= k) otherwise. The terms of

@@ -30,8 +30,7 @@ class exhaustive_chooser {
     const double yes = !(w > 0) ? 0.0 : t > 0 ? std::min(1.0, w / t) : 1.0;
     return choose(m, {{1, yes}, {0, 1 - yes}}) == 1;
   }
-  template <class Weights>
-  token_id draw(moment m, const Weights& w) {
+  token_id draw(moment m, const auto& w) {
     if (step_ < path_.size()) return choose(m, {});
     std::vector<branch> all;
     double total = 0;
@@ -104,8 +103,7 @@ class exhaustive_chooser {
 
 // The law of run(chooser): the probability of each result. `reused`, if given, is increased by the
 // number of moments used twice.
-template <class Run>
-[[nodiscard]] auto exact_law(Run&& run, std::size_t* reused = nullptr) {
+[[nodiscard]] auto exact_law(auto&& run, std::size_t* reused = nullptr) {
   exhaustive_chooser chooser;
   std::map<decltype(run(chooser)), double> law;
   do {
@@ -124,17 +122,15 @@ template <class Policy, class Q, class P>
 std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row,
                              status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
-  const auto& q_given = specagg::as_row(q_row);
-  const auto& p_given = specagg::as_row(p_row);
   const auto fail = [&](status s) {
     if (why) *why = s;
     return std::vector<double>();
   };
   if (!valid(policy)) return fail(status::invalid_parameter);
-  if (q_given.size() != p_given.size()) return fail(status::vocabulary_mismatch);
-  const auto& q = q_given.normalise(confidence);
+  if (q_row.size() != p_row.size()) return fail(status::vocabulary_mismatch);
+  const auto& q = specagg::normalise(q_row, confidence);
   if (const status s = detail::readable(q, confidence); s != status::ok) return fail(s);
-  const auto& p = p_given.normalise(confidence);
+  const auto& p = specagg::normalise(p_row, confidence);
   if (const status s = detail::readable(p, confidence); s != status::ok) return fail(s);
   const auto rows = detail::pair_for<Policy>(q, p);
   const auto pi = policy.bind(rows);
@@ -160,9 +156,8 @@ const Policy& unchecked(const checked<Policy>& policy) {
 
 // The law that a policy gives for one pair of rows, in the rows' own precision. Empty if pi is
 // undefined or not a probability distribution (policy/checked.hpp), or a row is invalid.
-template <class Policy, class Q, class P>
-[[nodiscard]] std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row,
-                                             status* why = nullptr) {
+[[nodiscard]] std::vector<double> target_law(const auto& policy, const auto& q_row,
+                                             const auto& p_row, status* why = nullptr) {
   return detail::bound_to(checked{policy}, q_row, p_row, why);
 }
 
@@ -191,10 +186,9 @@ namespace detail {
 // The largest difference between the law of the next token, given that a text of `reach` was
 // emitted and more follows, and the promised law. reach: for each text, the probability that a
 // round's text begins with it. longest: the draft's length.
-template <class Policy, class Draft, class Target, class Law>
-round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
-                           const Policy& policy, std::size_t longest, Draft&& draft_model,
-                           Target&& target_model, Law&& promised) {
+round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach, const auto& policy,
+                           std::size_t longest, auto&& draft_model, auto&& target_model,
+                           auto&& promised) {
   round_error worst;
   for (const auto& [prefix, probability] : reach) {
     const std::vector<double> law = promised(prefix);
@@ -261,7 +255,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       q.push_back(draft_model(y));
       p.push_back(target_model(y));
       if (j == gamma) break;
-      const auto row = specagg::as_row(q[j]).normalise();
+      const auto row = specagg::normalise(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
       if (row.why() != status::ok) return {1, y, no_token, row.why()};
       y.push_back(propose(j, row, draw_draft(row, 0, j, chooser, scratch)));

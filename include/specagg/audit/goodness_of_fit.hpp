@@ -77,11 +77,11 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
   const double of_outcomes = -least_tail - std::log(tails);
   result.p_value = impossible ? 0 : std::min(2 * std::exp(-std::max(whole, of_outcomes)), 1.0);
   result.passed = result.p_value > false_alarm;
-  const double threshold =
-      result.expected_distance + detail::deviation(n, v, std::log(2 / false_alarm));
+  using detail::deviation;
+  const double threshold = result.expected_distance + deviation(n, v, std::log(2 / false_alarm));
   // falls to the distance d of docs/mathematics.md; every value on the way is one
   for (int i = 0; i < 60; ++i)
-    result.detectable = threshold + detail::deviation(n, v + result.detectable, std::log(1000));
+    result.detectable = threshold + deviation(n, v + result.detectable, std::log(1000));
   const double gap = result.detectable - result.expected_distance;
   if (result.expected_distance > gap) result.detectable = distance_with_gap(law, n, gap);
   return result;

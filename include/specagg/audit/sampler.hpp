@@ -16,9 +16,8 @@ SPECAGG_BEGIN
 // for a biased sampler; for a correct sampler it is false with probability at most false_alarm.
 // `detectable` says how small a bias the test would have detected (docs/audit.md has both
 // theorems). With length 1 no token is a bonus: a bonus of a wrong law needs a length of 2.
-template <class Sampler, class Joint>
-fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, Sampler&& sampler,
-                  Joint&& joint, double false_alarm = usual_false_alarm) {
+fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, auto&& sampler,
+                  auto&& joint, double false_alarm = usual_false_alarm) {
   std::size_t texts = 1;
   for (std::size_t i = 0; i < length; ++i) texts *= vocabulary;
   std::vector<double> counts(texts + 1), law(texts + 1);  // the last: all other texts

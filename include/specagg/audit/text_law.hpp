@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact law of texts under a policy with state (verify/stateful.hpp). For tests and analysis:
+// The exact law of texts under a policy with state (policy/stateful.hpp). For tests and analysis:
 // allocates; the time grows with the number of texts.
 #pragma once
 #include <vector>
@@ -35,7 +35,7 @@ template <StatefulPolicy Policy, class Q, class P>
     std::vector<reached> longer;
     for (const reached& r : all) {
       const auto q = q_after(r.text), p = p_after(r.text);
-      const auto row = specagg::as_row(p).normalise(confidence);
+      const auto row = specagg::normalise(p, confidence);
       std::vector<double> law(row.size());
       if (r.probability > 0) law = target_law(policy.at(r.state), q, p, &found);
       if (found != status::ok) return {};

@@ -24,9 +24,8 @@ struct drafted_tree {
   std::vector<std::vector<T>> q, p;          // after each node
   std::vector<proposal_row<dense_row<T>>> laws;
 
-  template <class Draft, class Target, class C>
-  drafted_tree(std::span<const std::size_t> shape, proposal kind, Draft&& draft_model,
-               Target&& target_model, C&& chooser, std::uint32_t start = 0) {
+  drafted_tree(std::span<const std::size_t> shape, proposal kind, auto&& draft_model,
+               auto&& target_model, auto&& chooser, std::uint32_t start = 0) {
     std::size_t most = 1;  // nodes; vectors must not move, because laws view them
     for (std::size_t d = shape.size(); d-- > 0;) most = 1 + shape[d] * most;
     tokens.reserve(most);
@@ -66,10 +65,9 @@ struct drafted_tree {
 
 // worst_error_of_round (audit/exact_law.hpp) for trees. verify(tree, laws, q_rows, p_rows, policy,
 // chooser, work) is the verifier.
-template <class Policy, class Draft, class Target, class Verify, class Law>
-round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_t> shape,
-                                proposal kind, Draft&& draft_model, Target&& target_model,
-                                Verify&& verify, Law&& promised) {
+round_error worst_error_of_tree(const auto& policy, std::span<const std::size_t> shape,
+                                proposal kind, auto&& draft_model, auto&& target_model,
+                                auto&& verify, auto&& promised) {
   std::map<std::vector<token_id>, double> reach;
   exhaustive_chooser chooser;
   std::size_t reused = 0;

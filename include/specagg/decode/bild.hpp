@@ -18,32 +18,29 @@ struct bild_thresholds {
 
 namespace detail {
 
-template <class D, class M, class T>
-cascade_result check_run(D& small, M& large, const bild_thresholds& thresholds,
-                         const decode_request<cascade_workspace<T>>& how, std::size_t most) {
-  text& t = how.text;
-  cascade_workspace<T>& work = how.work;
-  processor_ref<T> processor = how.processor;
+template <class D, class M, class W>
+cascade_result check_run(model_pair<D, M, W>& both, const bild_thresholds& thresholds,
+                         std::size_t most) {
+  auto& [small, large, how, t, work, processor] = both;
+  using T = typename W::value_type;
   const cascade_options& options = work.options;
   cascade_result result;
   const std::size_t start = t.size;
-  result.why = most == 0 || options.longest_run > work.longest_run
-                   ? status::invalid_parameter
-                   : detail::ready(t, work.vocabulary, small, large);
+  result.why = most == 0 || options.longest_run > work.longest_run ? status::invalid_parameter
+                                                                   : both.ready();
   if (result.why != status::ok) return result;
   // tokens this round may append
-  const std::size_t limit = std::min(most, detail::room(t, small, large) - start);
+  const std::size_t limit = std::min(most, both.room() - start);
   const std::size_t run = std::min(limit, options.longest_run);
-  const detail::on_exception restore(
-      [&] { (void)specagg::truncate(t, start, processor, small, large); });
+  const on_exception restore([&] { (void)both.cut(start); });
 
   // The small model writes. If it has no row to choose from, the large model continues.
   status s = status::ok;
   bool ended = false;
   for (normal_form<processed_row<T>> row; result.drafted < run && !ended;) {
-    s = detail::next_row(t, small, processor, {}, work.small_logits, row);
+    s = both.next_row(small, {}, work.small_logits, row);
     if (s != status::ok) break;
-    const auto [y, probability] = detail::most_likely(row);
+    const auto [y, probability] = most_likely(row);
     if (probability < thresholds.fallback) break;
     specagg::append(t, y, processor);
     ++result.drafted;
@@ -57,10 +54,10 @@ cascade_result check_run(D& small, M& large, const bild_thresholds& thresholds,
     s = specagg::score(t.tokens.first(start + g), large, processor, logits);
   for (std::size_t i = 0; i < rows && result.accepted == i && s == status::ok; ++i) {
     const auto row =
-        processed_row<T>(logits.subspan(i * work.vocabulary, work.vocabulary)).normalise();
+        specagg::normalise(processed_row<T>(logits.subspan(i * work.vocabulary, work.vocabulary)));
     s = row.why();
     if (s != status::ok) break;
-    const token_id best = detail::most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
+    const token_id best = most_likely(row).first, y = i < g ? t.tokens[start + i] : best;
     const double log_p = log(double(row[std::size_t(y)]));
     const bool kept = i < g && (!(-log_p > thresholds.rollback) || best == y);
     work.emissions[i] = {kept ? y : best,
@@ -71,7 +68,7 @@ cascade_result check_run(D& small, M& large, const bild_thresholds& thresholds,
     result.accepted += kept;
     ++result.emitted;
   }
-  const status refused = specagg::truncate(t, start + result.accepted, processor, small, large);
+  const status refused = both.cut(start + result.accepted);
   if (result.emitted > result.accepted)
     specagg::append(t, work.emissions[result.accepted].token, processor);
   result.why = s != status::ok ? s : refused;
@@ -92,7 +89,8 @@ template <class D, class M>
   requires Cascades<D, M>
 cascade_result bild_round(D&& small, M&& large, const bild_thresholds& thresholds,
                           const cascade_request<M>& how) {
-  return detail::check_run(small, large, thresholds, how, how.most);
+  detail::model_pair both(small, large, how);
+  return detail::check_run(both, thresholds, how.most);
 }
 
 // Runs rounds as speculative_decode does.
@@ -101,14 +99,8 @@ template <class D, class M>
   requires Cascades<D, M>
 status bild_decode(D&& small, M&& large, const bild_thresholds& thresholds,
                    const cascade_request<M>& how) {
-  const auto round = [&](std::size_t left) {
-    return detail::check_run(small, large, thresholds, how, left);
-  };
-  processor_ref processor = how.processor;
-  const auto cut = [&](std::size_t n) {
-    return specagg::truncate(how.text, n, processor, small, large);
-  };
-  return detail::decode(how, round, cut);
+  detail::model_pair both(small, large, how);
+  return both.decode([&](std::size_t left) { return detail::check_run(both, thresholds, left); });
 }
 
 SPECAGG_END

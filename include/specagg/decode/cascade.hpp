@@ -73,6 +73,13 @@ struct cascade_workspace {
         large_logits((longest_run + 1) * vocabulary),
         emissions(std::max(longest_run + 1, options.longest_response)),
         scratch(verify_scratch(vocabulary)) {}
+
+  // The beginning of the run or response that a failed call left at the end of this text; else the
+  // text's end.
+  std::size_t left_in(const text& t) const {
+    const bool left = t.size > 0 && t.size == left_at && t.tokens[t.size - 1] == emissions[0].token;
+    return left ? left_from : t.size;
+  }
 };
 
 // The view of a deferral rule before the large model is called: one row. It has no p, so a
@@ -101,47 +108,55 @@ status defers(const Policy& policy, const Q& q, bool& defer) {
   return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;
 }
 
-// Computes the model's row after the text.
-template <LogitSource M, Processor<typename M::value_type> P>
-status next_row(const text& t, M& model, P& processor, const sampling& sample,
-                std::span<typename M::value_type> logits,
-                normal_form<processed_row<typename M::value_type>>& row, bool confidence = false) {
-  const status s = specagg::score(t.tokens.first(t.size), model, processor, logits);
-  if (s != status::ok) return s;
-  row = processed_row<typename M::value_type>(logits, sample).normalise(confidence);
-  return row.why();
-}
+// Two models that write one text, with what the request names.
+template <class D, class M, class W>
+struct model_pair {
+  using T = typename W::value_type;
+  using row = normal_form<processed_row<T>>;
+  D& small;
+  M& large;
+  const decode_request<W>& how;
+  text& t = how.text;
+  W& work = how.work;
+  processor_ref<T> processor = how.processor;
 
-// Draws a token from a row and appends it to the text.
-template <class R, Chooser C, class P>
-status write_token(text& t, const R& row, moment m, C& chooser, P& processor,
-                   std::span<double> scratch, emission& e) {
-  const bool small = m.use == stream::draft;
-  const token_id y = specagg::draw(row, m, chooser, scratch);
-  if (y == no_token) return status::invalid_row;
-  const double log_probability = log(double(row[std::size_t(y)]));
-  e = {y, small ? origin::accepted : origin::bonus, status::ok, log_probability,
-       small ? std::nan("") : log_probability};
-  specagg::append(t, y, processor);
-  return status::ok;
-}
-
-inline moment moment_of(stream use, std::size_t position, std::size_t start) {
-  return {use, std::uint32_t(position), std::uint32_t(start)};
-}
-// The beginning of the run or response that a failed call left at the end of this text; else the
-// text's end.
-template <class T>
-std::size_t left_from(const text& t, const cascade_workspace<T>& work) {
-  const bool left =
-      t.size > 0 && t.size == work.left_at && t.tokens[t.size - 1] == work.emissions[0].token;
-  return left ? work.left_from : t.size;
-}
-inline cascade_result one_token(status s) { return {.emitted = s == status::ok, .why = s}; }
+  model_pair(D& d, M& m, const decode_request<W>& request) : small(d), large(m), how(request) {}
+  status ready() const { return detail::ready(t, work.vocabulary, small, large); }
+  std::size_t room() const { return detail::room(t, small, large); }
+  // Computes a model's row after the text.
+  status next_row(auto& model, const sampling& sample, std::vector<T>& memory, row& found,
+                  bool confidence = false) {
+    const auto logits = std::span(memory).first(work.vocabulary);
+    const status s = specagg::score(t.tokens.first(t.size), model, processor, logits);
+    if (s != status::ok) return s;
+    found = specagg::normalise(processed_row<T>(logits, sample), confidence);
+    return found.why();
+  }
+  // Draws a token of a run or response that began at `start`, and appends it to the text.
+  status write(const row& from, stream use, std::size_t start, auto& chooser, emission& e) {
+    const moment m{use, std::uint32_t(t.size), std::uint32_t(start)};
+    const token_id y = specagg::draw(from, m, chooser, work.scratch);
+    if (y == no_token) return status::invalid_row;
+    const bool is_small = use == stream::draft;
+    const double log_probability = log(double(from[std::size_t(y)]));
+    e = {y, is_small ? origin::accepted : origin::bonus, status::ok, log_probability,
+         is_small ? std::nan("") : log_probability};
+    specagg::append(t, y, processor);
+    return status::ok;
+  }
+  status cut(std::size_t n) { return specagg::truncate(t, n, processor, small, large); }
+  // The result of a round that appended one token, or failed.
+  static typename W::result_type one_token(status s) {
+    return {.emitted = s == status::ok, .why = s};
+  }
+  // Runs rounds, as decode_rounds does.
+  status decode(auto&& round) {
+    return detail::decode(how, round, [&](std::size_t n) { return cut(n); });
+  }
+};
 
 // The most probable token and its probability; of equals the one with the lowest id.
-template <class R>
-std::pair<token_id, double> most_likely(const R& row) {
+std::pair<token_id, double> most_likely(const auto& row) {
   const std::size_t best = find_largest(row.logits(), row.size()).id;
   return {token_id(best), double(row[best])};
 }
@@ -170,35 +185,28 @@ template <class D, class M, class Policy, class C>
   requires Cascades<D, M, C> && decides_by_draft<Policy>
 status sequential_decode(D&& small, M&& large, const Policy& policy, C&& random,
                          const cascade_request<M>& how) {
-  using T = typename std::remove_reference_t<M>::value_type;
-  cascade_workspace<T>& work = how.work;
-  text& t = how.text;
-  processor_ref<T> processor = how.processor;
-  const cascade_options& options = work.options;
   if (!specagg::valid(policy)) return status::invalid_parameter;
-  std::size_t run = detail::left_from(t, work);  // where the small model's run began
-  const auto round = [&](std::size_t) {
+  detail::model_pair both(small, large, how);
+  auto& work = how.work;
+  const text& t = how.text;
+  const cascade_options& options = work.options;
+  std::size_t run = work.left_in(t);  // where the small model's run began
+  const status ended = both.decode([&](std::size_t) {
     bool defer = t.size - run >= options.longest_run;
-    normal_form<processed_row<T>> row;
-    status s = detail::ready(t, work.vocabulary, small, large);
+    typename decltype(both)::row row;
+    status s = both.ready();
     if (s == status::ok && !defer) {
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
-                           reads_confidence<Policy>);
+      s = both.next_row(small, options.sample, work.small_logits, row, reads_confidence<Policy>);
       if (s == status::ok) s = detail::defers(policy, row, defer);
     }
-    if (s == status::ok && defer)
-      s = detail::next_row(t, large, processor, options.sample,
-                           std::span(work.large_logits).first(work.vocabulary), row);
-    const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
+    if (s == status::ok && defer) s = both.next_row(large, options.sample, work.large_logits, row);
     if (s == status::ok)
-      s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+      s = both.write(row, defer ? stream::bonus : stream::draft, t.size, random, work.emissions[0]);
     if (s == status::ok && defer) run = t.size;
     work.left_from = run;
     work.left_at = t.size;
-    return detail::one_token(s);
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  const status ended = detail::decode(how, round, cut);
+    return both.one_token(s);
+  });
   if (ended == status::ok) work.left_at = 0;
   return ended;
 }
@@ -215,35 +223,28 @@ status oracle_decode(D&& small, M&& large, const Policy& policy, C&& random,
     misfit::say();
     return {};
   } else {
-    cascade_workspace<T>& work = how.work;
-    text& t = how.text;
-    processor_ref<T> processor = how.processor;
-    const cascade_options& options = work.options;
-    constexpr bool confidence = reads_confidence<Policy>;
     if (!specagg::valid(policy)) return status::invalid_parameter;
-    const auto round = [&](std::size_t) {
-      using row = normal_form<processed_row<T>>;
+    detail::model_pair both(small, large, how);
+    auto& work = how.work;
+    const sampling& sample = work.options.sample;
+    constexpr bool confidence = reads_confidence<Policy>;
+    return both.decode([&](std::size_t) {
+      using row = typename decltype(both)::row;
       row q, p;
-      status s = detail::ready(t, work.vocabulary, small, large);
-      if (s == status::ok)
-        s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
-      if (s == status::ok)
-        s = detail::next_row(t, large, processor, options.sample,
-                             std::span(work.large_logits).first(work.vocabulary), p, confidence);
-      if (s != status::ok) return detail::one_token(s);
-      const auto rows = detail::seen_by<Policy>(row_pair<confidence, row, row>(q, p));
-      const auto pi = detail::bind_law(rows, policy);
+      status s = both.ready();
+      if (s == status::ok) s = both.next_row(small, sample, work.small_logits, q, confidence);
+      if (s == status::ok) s = both.next_row(large, sample, work.large_logits, p, confidence);
+      if (s != status::ok) return both.one_token(s);
       emission& e = work.emissions[0];
       e = {.from = origin::bonus};
-      const moment m = detail::moment_of(stream::bonus, t.size, t.size);
-      s = detail::draw_token(rows, pi, pi, m, random, work.scratch, e);
-      if (s == status::ok) specagg::append(t, e.token, processor);
-      return detail::one_token(s);
-    };
-    const auto cut = [&](std::size_t n) {
-      return specagg::truncate(t, n, processor, small, large);
-    };
-    return detail::decode(how, round, cut);
+      const detail::drawing by{std::uint32_t(how.text.size), random, work.scratch};
+      const row_pair<confidence, row, row> pair(q, p);
+      s = detail::with_pi(policy, pair, [&](const auto& rows, const auto& pi) {
+        return by.draw_token(rows, pi, pi, by.at(stream::bonus, 0), e);
+      });
+      if (s == status::ok) specagg::append(how.text, e.token, both.processor);
+      return both.one_token(s);
+    });
   }
 }
 
@@ -255,22 +256,22 @@ struct response {
   status why = status::ok;
 };
 // Writes it, until it ends the text or the text has `end` tokens.
-template <class M, class C, class W, class P, class R>
-response respond(text& t, std::size_t end, M& small, C& random, W& work, P& processor, R& row) {
-  using T = typename R::value_type;
+template <class Pair, class C>
+response respond(Pair& both, std::size_t end, C& random, typename Pair::row& row) {
+  auto& work = both.work;
+  const text& t = both.t;
   const cascade_options& options = work.options;
   const std::size_t start = t.size;
   response made;
   for (bool ended = false; t.size < end && !ended;) {
-    made.why = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
-    const moment m = detail::moment_of(stream::draft, t.size, start);
+    made.why = both.next_row(both.small, options.sample, work.small_logits, row, true);
     emission& e = work.emissions[made.tokens];
-    if (made.why == status::ok)
-      made.why = detail::write_token(t, row, m, random, processor, work.scratch, e);
+    if (made.why == status::ok) made.why = both.write(row, stream::draft, start, random, e);
     if (made.why != status::ok) break;
     ++made.tokens;
+    using one = vec<typename Pair::T, 1>;
     made.log_confidence +=
-        log(double(row.open(std::size_t(e.token), 1).template confidence<vec<T, 1>>(0, 1).v));
+        log(double(row.open(std::size_t(e.token), 1).template confidence<one>(0, 1).v));
     ended = options.end_of_text.contains(e.token);
   }
   if (options.per_token && made.tokens > 0) made.log_confidence /= double(made.tokens);
@@ -293,55 +294,49 @@ template <class D, class M, class C>
   requires Cascades<D, M, C>
 status sequence_decode(D&& small, M&& large, double alpha, C&& random,
                        const cascade_request<M>& how) {
-  using T = typename std::remove_reference_t<M>::value_type;
-  cascade_workspace<T>& work = how.work;
+  detail::model_pair both(small, large, how);
+  auto& work = how.work;
   text& t = how.text;
-  processor_ref<T> processor = how.processor;
-  const cascade_options& options = work.options;
   const std::size_t longest = how.most;
   if (std::isnan(alpha) || longest > work.emissions.size()) return status::invalid_parameter;
-  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
-  const std::size_t start = detail::left_from(t, work), began = t.size;
+  const std::size_t start = work.left_in(t), began = t.size;
   const bool goes_on = start < began;  // the large model, with its response
-  const std::size_t end = std::min(began + longest, detail::room(t, small, large));
-  normal_form<processed_row<T>> row;
-  status s = detail::ready(t, work.vocabulary, small, large);
+  const std::size_t end = std::min(began + longest, both.room());
+  typename decltype(both)::row row;
+  status s = both.ready();
   if (s != status::ok) return s;
 
   detail::response made;
   if (!goes_on) {
-    const detail::on_exception restore([&] { (void)cut(began); });
-    made = detail::respond(t, end, small, random, work, processor, row);
+    const detail::on_exception restore([&] { (void)both.cut(began); });
+    made = detail::respond(both, end, random, row);
   }
   if (made.why != status::ok && made.why != status::invalid_row) {
-    (void)cut(began);
+    (void)both.cut(began);
     return made.why;
   }
   const bool sure = !goes_on && made.why == status::ok && !(exp(made.log_confidence) < 1 - alpha);
 
   // If the small response is kept, one round emits it. Otherwise it is removed, and the large
   // model writes token by token.
-  s = sure ? specagg::truncate(t, began, processor) : specagg::truncate(t, began, processor, small);
+  s = sure ? specagg::truncate(t, began, both.processor)
+           : specagg::truncate(t, began, both.processor, small);
   if (s != status::ok) return s;
-  const auto round = [&](std::size_t) -> cascade_result {
+  s = both.decode([&](std::size_t) -> cascade_result {
     if (sure) {
       const std::size_t emitted = std::exchange(made.tokens, 0);
       for (std::size_t i = 0; i < emitted; ++i)
-        specagg::append(t, work.emissions[i].token, processor);
+        specagg::append(t, work.emissions[i].token, both.processor);
       // no room is left
       return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
     }
-    s = detail::ready(t, work.vocabulary, small, large);
-    const auto logits = std::span(work.large_logits).first(work.vocabulary);
-    if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
-    const moment m = detail::moment_of(stream::bonus, t.size, start);
-    if (s == status::ok)
-      s = detail::write_token(t, row, m, random, processor, work.scratch, work.emissions[0]);
+    s = both.ready();
+    if (s == status::ok) s = both.next_row(large, work.options.sample, work.large_logits, row);
+    if (s == status::ok) s = both.write(row, stream::bonus, start, random, work.emissions[0]);
     work.left_from = start;
     work.left_at = t.size;
-    return detail::one_token(s);
-  };
-  s = detail::decode(how, round, cut);
+    return both.one_token(s);
+  });
   if (s == status::ok) work.left_at = 0;
   return s;
 }

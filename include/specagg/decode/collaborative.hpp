@@ -55,14 +55,8 @@ decltype(auto) with_number(std::size_t k, F&& f) {
 // Model K drew the drafted token. The reported log-probability is that of the last model.
 template <std::size_t K, std::size_t N>
 struct model_sides {
-  template <class At>
-  static auto q(const At& at) {
-    return model<K>(at);
-  }
-  template <class At>
-  static auto p(const At& at) {
-    return model<N - 1>(at);
-  }
+  static auto q(const auto& at) { return model<K>(at); }
+  static auto p(const auto& at) { return model<N - 1>(at); }
 };
 
 // One turn of collaborative_turn.
@@ -101,10 +95,7 @@ struct collaboration {
     limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
     return all([&](auto&... m) { return detail::ready(t, work.vocabulary, m...); });
   }
-  template <class F>
-  decltype(auto) all(F&& f) const {
-    return std::apply(f, models);
-  }
+  decltype(auto) all(auto&& f) const { return std::apply(f, models); }
   status abandon_drafts() {
     return all(
         [&](auto&... m) { return specagg::abandon(t, t.size, processor, work, drafter, m...); });
@@ -121,11 +112,9 @@ struct collaboration {
   bool ends() const {
     return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);
   }
-  moment moment_at(stream use) const {
-    return {use, std::uint32_t(sent()), std::uint32_t(work.start)};
-  }
-  template <class Row>
-  token_id draw_draft(const Row& row) {
+  drawing<C> draws() const { return {std::uint32_t(work.start), chooser, work.scratch}; }
+  moment moment_at(stream use) const { return draws().at(use, sent() - work.start); }
+  token_id draw_draft(const auto& row) {
     return specagg::draw(row, moment_at(stream::draft), chooser, work.scratch);
   }
   std::size_t& drafter_at(std::size_t position) { return work.drafter[position % work.longest]; }
@@ -154,8 +143,8 @@ struct collaboration {
   const normal_form<processed_row<T>>& row_at(std::size_t k, std::size_t position) {
     auto& row = work.row(k, position);
     if (row.why() == status::missing_row)
-      row = processed_row<T>(work.logits_of(k, position, 1), options.sample)
-                .normalise(N == 2 && reads_confidence<Policy>);
+      row = specagg::normalise(processed_row<T>(work.logits_of(k, position, 1), options.sample),
+                               N == 2 && reads_confidence<Policy>);
     return row;
   }
 
@@ -192,7 +181,8 @@ struct collaboration {
       if (s == status::stopped) return s;
       if (s != status::ok) break;
       if (row.size() != work.vocabulary) return status::vocabulary_mismatch;
-      const token_id y = specagg::with_row(row, [&](const auto& one) { return draw_draft(one); });
+      const token_id y =
+          specagg::with_chosen(row, [&](const auto& one) { return draw_draft(one); });
       if (y == no_token) break;
       cache(y, N);
     }
@@ -251,16 +241,15 @@ struct collaboration {
     std::array<normal_form<processed_row<T>>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = row_at(i, position);
     const auto among = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
-      return detail::keep_or_replace<Sides>(
-          rows, pi, detail::examine<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
-          std::uint32_t(work.start), chooser, work.scratch, e);
+      return draws().template keep_or_replace<Sides>(
+          rows, pi, detail::examine<Sides>(rows, pi, t.tokens[position]), position - work.start, e);
     };
     return specagg::with_law_of(
         policy, row, options.sample, std::span(work.combined),
         [&](const auto& rows, const auto& pi) {
           if constexpr (may_propose)
             if (by == N)
-              return specagg::with_row(
+              return specagg::with_chosen(
                   work.proposals[position - work.start], [&](const auto& proposal) {
                     return among(beside_sides<model_sides<0, N>>(), beside(rows, proposal), pi);
                   });
@@ -301,13 +290,12 @@ struct collaboration {
   status write_final() {
     const auto& row = row_at(1, sent());
     if (row.why() != status::ok) return row.why();
-    using seen = target_rows<reads_confidence<Policy>, normal_form<processed_row<T>>>;
-    const auto rows = detail::seen_by<Policy>(seen(row));
-    const auto pi = detail::bind_law(rows, policy);
+    using rows_of_p = target_rows<reads_confidence<Policy>, normal_form<processed_row<T>>>;
     emission& e = work.emissions[made.emitted];
     e = {.from = origin::bonus, .why = made.draft_why};
-    const status s =
-        detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
+    const status s = detail::with_pi(policy, rows_of_p(row), [&](const auto& rows, const auto& pi) {
+      return draws().draw_token(rows, pi, pi, moment_at(stream::bonus), e);
+    });
     if (s != status::ok) return s;
     specagg::append(t, e.token, processor);
     ++made.emitted;
@@ -367,7 +355,7 @@ using collaborative_workspace_for =
 // drafts. It needs a drafter whose rows are a function of its draft_position.
 template <class First, class... More, class Policy, class C, class D = no_drafter>
   requires Collaborates<D, C, First, More...>
-collaborative_result collaborative_turn(
+collaborative_result collaborative_turn(  // models: std::tie(q, p), not {q, p}
     const std::tuple<First&, More&...>& models, const Policy& policy, C&& random,
     const decode_request<collaborative_workspace_for<D, typename First::value_type, More...>>& how,
     D&& drafter = {}) {
@@ -382,7 +370,7 @@ collaborative_result collaborative_turn(
 // end.
 template <class First, class... More, class Policy, class C, class D = no_drafter>
   requires Collaborates<D, C, First, More...>
-status collaborative_decode(
+status collaborative_decode(  // models: std::tie(q, p), not {q, p}
     const std::tuple<First&, More&...>& models, const Policy& policy, C&& random,
     const decode_request<collaborative_workspace_for<D, typename First::value_type, More...>>& how,
     D&& drafter = {}) {

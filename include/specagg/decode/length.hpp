@@ -19,8 +19,8 @@ SPECAGG_BEGIN
 // but not on the random numbers of later ones. These are fresh, but for coupled verification: there
 // a later round draws its tokens with the noise that drafted tokens after a rejection were drawn
 // with. If pi depends on the draft's row, and that on where the round began (as a draft head's
-// does) or on which drafter was asked, a length that has seen such tokens changes the law. So in
-// that case it is shown the round only up to the first rejected token (speculative_round), and must
+// does) or on which drafter was asked, a length that has seen such tokens changes the law. In that
+// case the length sees a round only up to its first rejected token (speculative_round), and must
 // not read a clock. Proved: proofs/coupled.v, `remembers_verified_is_pi`,
 // `remembers_rejected_is_not_pi`.
 struct fixed_draft_length {

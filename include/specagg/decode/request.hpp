@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -56,8 +55,7 @@ class function_ref<R(A...)> {
   what of_;
   R (*call_)(what, A...) = nullptr;
 };
-// The same for what keeps the reference after the call (text_request): the function object needs a
-// name.
+// A function_ref that is kept after the call (text_request): its function object needs a name.
 template <class F>
 class lasting_function_ref : public function_ref<F> {
  public:

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <specagg/decode/request.hpp>
+#include <specagg/policy/policies_of.hpp>
 #include <specagg/rows/rows.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
@@ -18,9 +19,8 @@ namespace detail {
 
 // Whether a token that a round emitted after `before` tokens ends the text. Then `why` is
 // the status of cut(n), where n is the size after that token.
-template <class Cut, class Accept>
 bool ends_text(std::span<const emission> emitted, std::size_t before, const end_tokens& end_of_text,
-               Cut&& cut, Accept& accept, status& why) {
+               auto&& cut, auto& accept, status& why) {
   for (std::size_t i = 0; i < emitted.size(); ++i) {
     if (accept(emitted[i]) && !end_of_text.contains(emitted[i].token)) continue;
     why = cut(before + i + 1);
@@ -37,10 +37,8 @@ bool ends_text(std::span<const emission> emitted, std::size_t before, const end_
 //   round(left)  appends at most `left` tokens, writes their emissions, and returns {emitted, why}
 //   cut(n)       rolls the text, the processor and the models back to n tokens; returns a status as
 //                truncate
-template <class Round, class Cut, class Accept>
 status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
-                     std::span<const emission> emissions, Round&& round, Cut&& cut,
-                     Accept&& accept) {
+                     std::span<const emission> emissions, auto&& round, auto&& cut, auto&& accept) {
   for (std::size_t left = most; left > 0;) {
     const std::size_t before = t.size;
     const auto result = round(left);
@@ -79,7 +77,7 @@ status decode(const decode_request<W>& how, Round&& round, Cut&& cut) {
 // parts: draft, score and verify of all of them: in_turn, or together_workspace (together.hpp).
 template <class Round, class Parts>
 void run_rounds(std::span<Round> rounds, Parts&& parts) {
-  const detail::on_exception restore([&] {
+  const on_exception restore([&] {
     for (Round& r : rounds) r.roll_back();
   });
   for (Round& r : rounds) r.begin();
@@ -109,8 +107,7 @@ struct in_turn {
   }
 };
 // The round of one text. Returns its result.
-template <class Round>
-auto run_round(Round&& round) {
+auto run_round(auto&& round) {
   detail::run_rounds(std::span(&round, 1), in_turn());
   return round.result();
 }
@@ -120,7 +117,7 @@ auto run_round(Round&& round) {
 template <class Policy>
 bool needs_draft(const Policy& policy) {
   static_assert(!PolicyList<Policy>,
-                "specagg: a decoder takes one policy, or one with state (verify/stateful.hpp)");
+                "specagg: a decoder takes one policy, or one with state (policy/stateful.hpp)");
   return specagg::with_chosen(policy, [](const auto& chosen) {
     return reads_draft<std::remove_cvref_t<decltype(chosen)>>;
   });
@@ -136,8 +133,9 @@ auto sampled_rows(std::span<T> logits, const sampling& how,
   for (row& r : rows) r = row();
   return lasting_rows_of(rows.size(), [=](std::size_t j) -> const row& {
     if (rows[j].why() == status::missing_row)
-      rows[j] = processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how)
-                    .normalise(reads_confidence<Policy>);
+      rows[j] =
+          specagg::normalise(processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how),
+                             reads_confidence<Policy>);
     return rows[j];
   });
 }

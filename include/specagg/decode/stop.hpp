@@ -3,7 +3,6 @@
 // accepted prefix.
 #pragma once
 #include <algorithm>
-#include <span>
 #include <string_view>
 
 #include <specagg/config.hpp>
@@ -13,8 +12,7 @@ SPECAGG_BEGIN
 // The position of the earliest stop string in `text`, npos if there is none. Only stops that end
 // after byte `from` are found (the caller has already searched the bytes before it). Empty stops
 // never match.
-template <class Strings>
-std::size_t find_stop(std::string_view text, std::size_t from, const Strings& stops) {
+std::size_t find_stop(std::string_view text, std::size_t from, const auto& stops) {
   std::size_t first = std::string_view::npos;
   for (const std::string_view stop : stops)
     if (!stop.empty())
@@ -24,8 +22,7 @@ std::size_t find_stop(std::string_view text, std::size_t from, const Strings& st
 
 // The number of bytes at the end of `text` that may be the beginning of a stop string. A stream
 // should hold these back.
-template <class Strings>
-std::size_t held_back(std::string_view text, const Strings& stops) {
+std::size_t held_back(std::string_view text, const auto& stops) {
   std::size_t most = 0;
   for (const std::string_view stop : stops)
     for (std::size_t n = std::min(stop.size(), text.size() + 1); n-- > 1;)

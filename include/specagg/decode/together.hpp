@@ -18,7 +18,6 @@
 #include <limits>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <specagg/decode/speculative.hpp>
@@ -32,7 +31,7 @@ SPECAGG_BEGIN
 // The law does not change if the decision reads the rows of position j and the tokens before it, of
 // all texts, and earlier rounds, but no token drawn at position j. But with coupled verification of
 // a policy that reads the draft nothing may have seen what was drafted after a rejection
-// (fixed_draft_length), and rows of position j have. So there nobody is asked: each text has an
+// (fixed_draft_length), and rows of position j have. In that case nobody is asked: each text has an
 // equal share of `most`, and decides alone.
 struct each_alone {
   // Tokens that all texts together may draft in a round.
@@ -136,8 +135,7 @@ class together_workspace {
   };
 
   // call_of(round, call): the call for a round, if it has one.
-  template <class CallOf>
-  void call_drafters(CallOf&& call_of) {
+  void call_drafters(auto&& call_of) {
     if constexpr (draft_model::there) {
       auto& calls = calls_of_drafters_;
       calls.clear();
@@ -175,8 +173,7 @@ class together_workspace {
   }
 
   // Returns how many tokens all emit.
-  template <class Pool>
-  std::size_t verify(Pool& pool) {
+  std::size_t verify(auto& pool) {
     called_.clear();
     std::size_t part = 0;
     for (round& r : rounds_)

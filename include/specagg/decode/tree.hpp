@@ -13,7 +13,7 @@
 #include <specagg/decode/tree_workspace.hpp>
 #include <specagg/draft/detail/grow.hpp>
 #include <specagg/draft/drafter.hpp>
-#include <specagg/verify/tree.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
 
@@ -52,6 +52,7 @@ struct tree_speculation {
   G& learned;
 
   const tree_options& options = work.options;
+  const bool needs_draft = detail::needs_draft(policy);
   const std::size_t start = t.size;
   const std::span<const token_id> before = t.tokens.first(start);
   tree_result made = {};
@@ -70,8 +71,7 @@ struct tree_speculation {
   status refused() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
     if (most == 0 || !specagg::valid(policy) || options.shape.size() > work.depth ||
-        options.nodes() > work.nodes ||
-        (by_model ? work.draft_logits.empty() : detail::needs_draft(policy)))
+        options.nodes() > work.nodes || (by_model ? work.draft_logits.empty() : needs_draft))
       return status::invalid_parameter;
     return detail::ready(t, work.vocabulary, target);
   }
@@ -110,7 +110,7 @@ struct tree_speculation {
   std::size_t most_nodes() const {
     std::size_t nodes = std::size_t(target.capacity()) - start;
     if constexpr (by_model && TreeSource<D>)
-      if (detail::needs_draft(policy))  // its row may be needed after any leaf
+      if (needs_draft)  // its row may be needed after any leaf
         nodes = std::min(nodes, std::max<std::size_t>(drafter.capacity(), start) - start);
     return std::min(nodes, options.nodes());
   }
@@ -137,10 +137,11 @@ struct tree_speculation {
   const row& draft_row(std::size_t n, bool confidence) {
     row& known = work.draft_rows[n];
     if (known.why() == status::missing_row && n < draft_reader.scored)
-      known = processed_row<T>(
-                  std::span(work.draft_logits).subspan(n * work.vocabulary, work.vocabulary),
-                  options.sample)
-                  .normalise(confidence || reads_confidence<Policy>);
+      known = specagg::normalise(
+          processed_row<T>(
+              std::span(work.draft_logits).subspan(n * work.vocabulary, work.vocabulary),
+              options.sample),
+          confidence || reads_confidence<Policy>);
     return known;
   }
 
@@ -174,7 +175,8 @@ struct tree_speculation {
       const std::size_t children =
           drafter.continuations({t.tokens.first(start + path.size()), path.size()}, tokens);
       for (std::size_t i = 0; i < children; ++i)
-        laws[i] = one_hot_row<typename row::value_type>(tokens[i], work.vocabulary).normalise();
+        laws[i] =
+            specagg::normalise(one_hot_row<typename row::value_type>(tokens[i], work.vocabulary));
       return children;
     }
   }
@@ -213,7 +215,7 @@ struct tree_speculation {
     made.why = decided.why != status::ok ? decided.why : kept != status::ok ? kept : followed;
     // If the law needed the row that the draft model did not give, report why it did not.
     if (decided.why != status::ok && decided.node >= draft_reader.scored &&
-        made.draft_why != status::ok && detail::needs_draft(policy))
+        made.draft_why != status::ok && needs_draft)
       made.why = made.draft_why;
     if constexpr (grows) learn();
   }

@@ -58,7 +58,7 @@ struct drafting_workspace {
     return std::span(target_logits).subspan(j * vocabulary, vocabulary);
   }
 };
-// The same for a draft model, with its logits.
+// The workspace for a draft model: a drafting_workspace with the model's logits.
 template <class T>
 struct speculative_workspace : drafting_workspace<T, normal_form<processed_row<T>>> {
   std::vector<T> draft_logits;  // (gamma + 1) x V

@@ -62,8 +62,7 @@ class counts_drafter {
     return status::ok;
   }
 
-  template <class P>
-  status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted;
     row = row_type();
     confidence = 0;
@@ -84,7 +83,7 @@ class counts_drafter {
       p = 0;
     }
     const std::span<const T> logits = std::span<const T>(logits_).first(found.size());
-    const auto kept = processed_row<T>(logits, sample_).normalise();
+    const auto kept = specagg::normalise(processed_row<T>(logits, sample_));
     if (kept.why() != status::ok) return kept.why();
     const std::span<token_id> ids = std::span(ids_).subspan(at.drafted * most, most);
     const std::span<T> x = std::span(rows_).subspan(at.drafted * most, most);
@@ -95,7 +94,7 @@ class counts_drafter {
         x[size] = p;
         ++size;
       }
-    row = sparse_row<T>(ids.first(size), x.first(size), vocab_size()).normalise();
+    row = specagg::normalise(sparse_row<T>(ids.first(size), x.first(size), vocab_size()));
     return row.why();
   }
 

@@ -50,8 +50,7 @@ concept Drafter = Follower<D> && NormalisedRow<typename D::row_type> &&
 
 // Calls f(drafter, number) until it returns true, and returns whether it did. f is called for the
 // drafter itself, or in turn for each drafter that it consists of (draft/first_of.hpp).
-template <class D, class F>
-bool any_in_turn(D& drafter, F&& f) {
+bool any_in_turn(auto& drafter, auto&& f) {
   if constexpr (requires { drafter.in_turn(f); }) return drafter.in_turn(f);
   else return f(drafter, std::size_t(0));
 }

@@ -55,14 +55,12 @@ class first_of {
   status rollback(std::size_t n) { return specagg::rollback(n, *first_, *second_); }
 
   // f(drafter, number) for each drafter until f returns true.
-  template <class F>
-  bool in_turn(F&& f) {
+  bool in_turn(auto&& f) {
     return specagg::any_in_turn(*first_, f) ||
            specagg::any_in_turn(*second_,
                                 [&](auto& d, std::size_t k) { return f(d, drafter_count<A> + k); });
   }
-  template <class P>
-  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& processor, row_type& row, double& confidence) {
     status s = status::no_draft;
     in_turn([&](auto& drafter, std::size_t) {
       typename std::remove_reference_t<decltype(drafter)>::row_type own;

@@ -61,9 +61,9 @@ concept TreeDraftHead = DraftHead<H> && requires(H& h, const H& c, std::span<con
 //   * If the target keeps no states of the beginning of the text, the head's context begins at the
 //     first state that the target keeps.
 //   * A row needs two tokens, and the target must have read the first: else no_draft. A decoder
-//     with a policy that reads the draft's row ends there. So give it a prompt of at least two
-//     tokens, all but the last of them read by the target.
-// So a row is a function of the tokens and of how many of them the target has read. This number
+//     with a policy that reads the draft's row ends there. Give such a decoder a prompt of at
+//     least two tokens, all but the last of them read by the target.
+// A row is thus a function of the tokens and of how many of them the target has read. This number
 // changes between rounds, and before the row for the bonus token. A lossless law is the target's in
 // any case. For a policy that reads the draft, q is the row of a head that knows the states up to
 // the beginning of the round; for the bonus token, of a head that knows all states that the target

@@ -44,8 +44,7 @@ class lookup_drafter {
     return status::ok;
   }
 
-  template <class P>
-  status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& /*processor*/, row_type& row, double& confidence) {
     using index = suffix_automaton::index;
     const std::size_t n = at.tokens.size() - at.drafted;
     if (n > capacity_) return status::context_full;
@@ -54,7 +53,7 @@ class lookup_drafter {
     if (length < least_) return status::no_draft;
     const token_id next =
         f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position];
-    row = one_hot_row<T>(next, vocabulary_).normalise();
+    row = specagg::normalise(one_hot_row<T>(next, vocabulary_));
     confidence = (double(std::min<index>(length, 16)) - 0.5) / 16;
     return row.why() == status::ok ? status::ok : status::no_draft;
   }

@@ -127,8 +127,7 @@ class mapped_drafter {
   std::size_t position() const { return source_->position(); }
   status rollback(std::size_t n) { return source_->rollback(n); }
 
-  template <class P>
-  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& processor, row_type& row, double& confidence) {
     row = row_type();
     confidence = 0;
     const std::size_t n = at.tokens.size(), kept = map_->size();
@@ -153,7 +152,7 @@ class mapped_drafter {
     if (std::all_of(mapped.begin(), mapped.end(), [](T l) { return is_masked(l); }))
       return status::no_draft;
     const mapped_row<T> made(map_->targets(), mapped, vocab_size(), sample_);
-    row = made.normalise(at.confidence);
+    row = specagg::normalise(made, at.confidence);
     if (at.confidence && row.why() == status::ok) confidence = double(row.largest_confidence());
     return row.why();
   }

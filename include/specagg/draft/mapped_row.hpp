@@ -22,7 +22,7 @@ class mapped_row {
   // The results of the pass over the logits.
   struct facts {
     // Not a base: its ids are those of the draft model's vocabulary.
-    typename processed_row<S>::facts mapped = {};
+    normal_form<processed_row<S>> mapped = {};
     bool confident() const { return mapped.confident(); }
     T largest_confidence() const { return mapped.largest_confidence(); }
   };
@@ -31,37 +31,19 @@ class mapped_row {
   // last id is not below V.
   mapped_row(std::span<const token_id> ids, std::span<const S> logits, std::size_t vocabulary,
              const sampling& sample = {})
-      : ids_(ids), row_(logits, sample), size_(vocabulary) {}
+      : ids_(ids), logits_(logits), sample_(sample), size_(vocabulary) {}
 
   std::size_t size() const { return size_; }
-  normalised_row<mapped_row> normalise(bool confidence = false) const {
-    return normalised_row<mapped_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool confidence, facts& found) const {
-    if (ids_.size() != row_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
-      return status::vocabulary_mismatch;
-    return row_.find(confidence, found.mapped);
-  }
 
-  struct block {
-    detail::gathered_block<T> sampled, at_temperature_1;
+  struct block : detail::two_blocks<detail::gathered_block<T>> {
     bool empty;
-    template <class V>
-    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return sampled.template operator()<V>(k, lanes);
-    }
-    template <class V>
-    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return at_temperature_1.template operator()<V>(k, lanes);
-    }
   };
   block open(const facts& known, std::size_t begin, std::size_t count) const {
     const auto place = [&](std::size_t id) {
       return std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(id)) - ids_.begin());
     };
     const std::size_t first = place(begin), n = place(begin + count) - first;
-    const auto from = row_.open(known.mapped, first, n);
+    const auto from = known.mapped.open(first, n);
     const auto filled = [&](bool nothing, auto&& probability) {
       return detail::gathered_block<T>(count, nothing, [&](T* x) {
         for (std::size_t i = 0; i < n; i += 16) {
@@ -74,16 +56,26 @@ class mapped_row {
       });
     };
     using V = vec<T, 16>;
-    return {filled(n == 0,
-                   [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
-            filled(n == 0 || !known.confident(),
-                   [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); }),
-            n == 0};
+    return {
+        {filled(n == 0,
+                [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
+         filled(n == 0 || !known.confident(),
+                [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); })},
+        n == 0};
+  }
+
+ protected:
+  status find_facts(bool confidence, facts& found) const {
+    if (ids_.size() != logits_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
+      return status::vocabulary_mismatch;
+    found.mapped = specagg::normalise(processed_row<S>(logits_, sample_), confidence);
+    return found.mapped.why();
   }
 
  private:
   std::span<const token_id> ids_;
-  processed_row<S> row_;
+  std::span<const S> logits_;
+  sampling sample_;
   std::size_t size_ = 0;
 };
 

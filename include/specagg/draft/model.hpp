@@ -24,8 +24,7 @@ class model_drafter {
   std::size_t position() const { return model_->position(); }
   status rollback(std::size_t n) { return model_->rollback(n); }
 
-  template <class P>
-  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& processor, row_type& row, double& confidence) {
     row = row_type();
     confidence = 0;
     if (const status s = takes(at); s != status::ok) return s;
@@ -34,7 +33,7 @@ class model_drafter {
     else if (const status s = specagg::score(at.tokens, *model_, processor, logits);
              s != status::ok)
       return s;
-    row = processed_row<T>(logits, sample_).normalise(at.confidence);
+    row = specagg::normalise(processed_row<T>(logits, sample_), at.confidence);
     if (at.confidence && row.why() == status::ok) confidence = double(row.largest_confidence());
     return row.why();
   }

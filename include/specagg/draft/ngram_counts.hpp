@@ -86,8 +86,7 @@ class ngram_counts {
     return n == none ? 0 : nodes_[n].count;
   }
   // Calls f(t, c(h t)) for each token t that followed h.
-  template <class F>
-  void for_each(index h, F&& f) const {
+  void for_each(index h, auto&& f) const {
     for (index n = h == none ? none : nodes_[h].first; n != none; n = nodes_[n].next)
       f(nodes_[n].token, nodes_[n].count);
   }

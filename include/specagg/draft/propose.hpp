@@ -53,8 +53,8 @@ struct child_place {
 
 // Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
 // there are: fewer if q has fewer tokens, 0 if q is invalid. The most likely tokens are those of
-// the row at temperature 1. So there are several of them at temperature 0, too, and greedy
-// proposals are the top ones there. A q that was normalised before must have its view at
+// the row at temperature 1: at temperature 0, too, a node has several, and greedy proposals
+// are the top ones. A q that was normalised before must have its view at
 // temperature 1 for them, else nothing is proposed.
 //   place    the children's place in their tree
 //   chooser  as in draw_draft
@@ -65,16 +65,16 @@ template <Row R, Chooser C>
 std::size_t propose_children(proposal kind, const R& q, const child_place& place, C&& chooser,
                              std::span<token_id> tokens, std::span<proposal_row<R>> laws,
                              std::span<double> scratch) {
-  return specagg::with_row(q, [&](const auto& given) -> std::size_t {
+  return specagg::with_chosen(q, [&](const auto& given) -> std::size_t {
     const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
     if (tokens.empty()) return 0;
-    const auto& row = given.normalise(ranked);
+    const auto& row = specagg::normalise(given, ranked);
     if (detail::readable(row, ranked) != status::ok) return 0;
     using one = std::remove_cvref_t<decltype(row)>;
     using hot = one_hot_row<typename one::value_type>;
     // Draws child i from the row without other tokens; false if there is nothing left to draw.
     const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
-      const auto law = row_without<one>(row, left_out).normalise();
+      const auto law = specagg::normalise(row_without<one>(row, left_out));
       tokens[i] =
           specagg::draw_node(law, place.start, place.first + i, place.depth, chooser, scratch);
       if (tokens[i] == no_token) return false;
@@ -86,11 +86,11 @@ std::size_t propose_children(proposal kind, const R& q, const child_place& place
       const row_without<one> rest(row, others);
       const detail::stored_facts<typename one::value_type> as_it_is;
       const detail::row_with<row_without<one>> unscaled{rest, as_it_is};
-      const target_rows<true, detail::row_with<row_without<one>>> rows(unscaled);
+      const target_rows<true, std::remove_const_t<decltype(unscaled)>> rows(unscaled);
       const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
       if (!(specagg::at(rows, v).confidence_p.v > 0)) return false;
       tokens[i] = token_id(v);
-      laws[i] = hot(token_id(v), row.size()).normalise();
+      laws[i] = specagg::normalise(hot(token_id(v), row.size()));
       return true;
     };
     std::size_t n = 0;

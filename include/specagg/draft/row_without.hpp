@@ -24,29 +24,7 @@ class row_without {
       : row_(row), left_out_(left_out), scale_(scale) {}
 
   SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const R& row) { row.walker(); }
-  {
-    return row_.walker();
-  }
-  SPECAGG_FUNCTION normalised_row<row_without> normalise(bool confidence = false) const {
-    return normalised_row<row_without>(*this, confidence);
-  }
-  // For normalised_row.
-  SPECAGG_FUNCTION status find(bool confidence, facts& found) const {
-    const status s = detail::readable(row_, confidence);
-    if (s != status::ok || left_out_.empty()) return s;
-    if (scale_ > 0) {
-      found.scale = scale_;
-      return status::ok;
-    }
-    const detail::row_with<row_without> plain{*this, found};
-    const double sum =
-        specagg::walker_of(plain).template reduce<detail::add>(plain, [](auto x) { return x; });
-    if (!(sum > 0)) return status::invalid_row;
-    found.scale = T(1 / sum);
-    return found.scale < std::numeric_limits<T>::infinity() ? status::ok : status::invalid_row;
-  }
+  SPECAGG_FUNCTION const R& read_with() const { return row_; }
 
   template <class B>
   struct block {
@@ -67,6 +45,22 @@ class row_without {
   SPECAGG_FUNCTION auto open(const facts& known, std::size_t begin, std::size_t count) const {
     return block<decltype(row_.open(0, 0))>{row_.open(begin, count), known.scale, begin,
                                             detail::if_any_in(left_out_, begin, count)};
+  }
+
+ protected:
+  SPECAGG_FUNCTION status find_facts(bool confidence, facts& found) const {
+    const status s = detail::readable(row_, confidence);
+    if (s != status::ok || left_out_.empty()) return s;
+    if (scale_ > 0) {
+      found.scale = scale_;
+      return status::ok;
+    }
+    const detail::row_with<row_without> plain{*this, found};
+    const double sum =
+        specagg::walker_of(plain).template reduce<detail::add>(plain, [](auto x) { return x; });
+    if (!(sum > 0)) return status::invalid_row;
+    found.scale = T(1 / sum);
+    return found.scale < std::numeric_limits<T>::infinity() ? status::ok : status::invalid_row;
   }
 
  private:

@@ -2,7 +2,6 @@
 // Drafts of any model for any target, through their text alone.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,8 +40,7 @@ class string_match_drafter {
   status rollback(std::size_t n) { return source_->rollback(n); }
 
   // confidence: the probability at temperature 1 of the last own token that was written.
-  template <class P>
-  status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
+  status next(const draft_position& at, auto& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted, j = at.drafted;
     if (const status s = specagg::rollback(n, *source_); s != status::ok) return s;
     if (const status s = source_->read(at.tokens.subspan(position(), n - position()));
@@ -59,7 +57,7 @@ class string_match_drafter {
     const auto drafted = at.tokens.subspan(n);
     if (proposed_.size() <= j) return why_;
     if (!std::equal(drafted.begin(), drafted.end(), proposed_.begin())) return status::no_draft;
-    row = one_hot_row<computed<T>>(proposed_[j], vocabulary_).normalise();
+    row = specagg::normalise(one_hot_row<computed<T>>(proposed_[j], vocabulary_));
     confidence = confidence_;
     return row.why() == status::ok ? status::ok : status::no_draft;
   }

@@ -33,8 +33,7 @@ struct token_text {
 // Makes tokens with the same bytes spare, except for one of them: the token that encode(bytes), the
 // tokenizer, gives for these bytes, else the lowest id. Special tokens and tokens without bytes
 // stay as they are.
-template <class Encode>
-void mark_spare_tokens(std::vector<token_text>& all, Encode&& encode) {
+void mark_spare_tokens(std::vector<token_text>& all, auto&& encode) {
   using kind = token_text::kind;
   std::unordered_map<std::string_view, std::size_t> known;
   for (std::size_t i = 0; i < all.size(); ++i) {

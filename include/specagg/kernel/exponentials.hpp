@@ -115,6 +115,21 @@ SPECAGG_FUNCTION bool needs_shift(T max, T scale) {
   const auto unit = unit_of_sum<T>::of(weight_in_unit<T>::exponent(max, scale));
   return !(weight_in_unit<T>::lowest_in(scale, unit) > -infinity);
 }
+// The weight of a logit as the row's sum counts it, in the row's unit, that of its largest logit.
+// max and scale are the row's. A weight of a lower unit may be 0 in this one: it is less than 2^-44
+// of the largest weight.
+template <class T>
+struct weight_in_row {
+  T shift;
+  weight_in_unit<T> weight;
+  SPECAGG_FUNCTION weight_in_row(T max, T scale)
+      : shift(detail::needs_shift(max, scale) ? max : T(0)),
+        weight(scale, unit_of_sum<T>::of(weight_in_unit<T>::exponent(max - shift, scale))) {}
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V l) const {
+    return weight(l - V(shift));
+  }
+};
 // The sum of a row from the sums of its blocks in the highest unit and in the unit below (in lower
 // units each weight is less than 2^-190 of the row's largest). x_max: the largest logit less
 // `shift`. Its weight is computed like the weights of the blocks, so that a token that has all the

@@ -85,11 +85,12 @@ template <class T>
 struct exp_scale {
   T high, low;
   SPECAGG_FUNCTION static exp_scale of_temperature(double temperature) {
-    const double x = detail::coefficients<double>::log2e / temperature;
+    using C = detail::coefficients<double>;
+    const double x = C::log2e / temperature;
     if constexpr (sizeof(T) == 4) return {T(x), T(x - double(T(x)))};
     else {  // one Newton step recovers the error of the division
-      const double r = fma(-x, temperature, detail::coefficients<double>::log2e);
-      return {x, (r + detail::coefficients<double>::log2e_low) / temperature};
+      const double r = fma(-x, temperature, C::log2e);
+      return {x, (r + C::log2e_low) / temperature};
     }
   }
 };
@@ -118,7 +119,7 @@ namespace detail {
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
   using V = vec<T, N>;
-  using C = detail::coefficients<T>;
+  using C = coefficients<T>;
   constexpr T largest = sizeof(T) == 4 ? T(0x1.62e42ep6) : T(0x1.62e42fefa39efp9);
   // The exponent may be 128, and 2^128 is not a float. For x > 0 the exponent is made one smaller
   // and the result is doubled.
@@ -127,8 +128,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
   const V n = (t - V(C::rounder)) + big;
   const V r = fma(x, V(C::log2e_low), fma(x, V(C::log2e), -n));
   const V y =
-      (fma(r, detail::polynomial<detail::exp2_table<T>::size>(r, detail::exp2_table<T>()), V(1)) *
-       shift_to_exponent(t)) *
+      (fma(r, polynomial<exp2_table<T>::size>(r, exp2_table<T>()), V(1)) * shift_to_exponent(t)) *
       (big + V(1));
   return select(x > V(largest), V(std::numeric_limits<T>::infinity()),
                 select(t < V(C::rounder + least_exponent<T>), V(0), y));
@@ -137,8 +137,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   using V = vec<T, N>;
-  using C = detail::coefficients<T>;
-  constexpr int size = detail::log_table<T>::size;
+  using C = coefficients<T>;
+  constexpr int size = log_table<T>::size;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   // A subnormal number is read as 2^digits times as much.
   constexpr int bias = std::numeric_limits<T>::max_exponent - 1, digits = sizeof(T) == 4 ? 24 : 53;
@@ -150,8 +150,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   e = select(high, e + V(1), e);
   const V f = m - V(1), s = f / (V(2) + f), z = s * s;
   // log m = f - s (f - z R): the leading term f is exact (same arrangement as fdlibm)
-  const V low =
-      fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<size>(z, detail::log_table<T>()), -f));
+  const V low = fma(e, V(C::ln2_low), s * fma(z, polynomial<size>(z, log_table<T>()), -f));
   V y = fma(e, V(C::ln2), f + low);
   y = select(x > V(0), y, select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), V(-infinity)));
   return select(x < V(infinity), y, x);  // +inf and NaN are returned as they are
@@ -208,7 +207,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, std::type_identity_t<
   return select(y == vec<T, N>(0), vec<T, N>(1), exp(y * log(x)));
 }
 
-// The same for one double.
+// exp, log and pow of one double: the bits of a lane.
 template <std::same_as<double> D>
 SPECAGG_FUNCTION SPECAGG_INLINE D exp(D x) {
   return exp(vec<D, 1>(x)).v;

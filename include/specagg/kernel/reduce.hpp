@@ -7,6 +7,7 @@
 // mod 32, then lane i with lane i + 16, i + 8, i + 4, i + 2, i + 1. The order is the same on every
 // machine, so the bits are too.
 #pragma once
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -229,13 +230,29 @@ SPECAGG_FLATTEN double sum_stored_block(const Rows& rows, const F& f, std::size_
     return x;
   });
 }
+// The first token of a block where f is `top`, which it is somewhere.
+template <class Rows, class F>
+std::size_t first_in_block(const Rows& rows, const F& f, std::size_t begin, std::size_t count,
+                           double top) {
+  using V = vec<typename Rows::value_type, 16>;
+  const auto block = rows.open(begin, count);
+  for (std::size_t k = 0; k < count; k += 16) {
+    const int lanes = count - k < 16 ? int(count - k) : 16;
+    typename V::value_type x[16];
+    uncontracted(f(block.template operator()<V>(k, lanes))).store(x);
+    for (int i = 0; i < lanes; ++i)
+      if (double(x[i]) == top) return begin + k + std::size_t(i);
+  }
+  return begin;
+}
 
 }  // namespace detail
 
 // How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together
 // (backend/cuda). Rows of the second kind have a member walker(), which returns an object with the
 // same members as one_thread, and with weigh, can_weigh and draw (kernel/sample.hpp) and race
-// (verify/coupled.hpp). Both give the same bits.
+// (verify/coupled.hpp); or a member read_with(), which returns the rows whose walker reads them.
+// All give the same bits.
 struct one_thread {
   // Reduces f over all tokens, in the order above. Not inlined: g++ would inline less of what is
   // inside the loops.
@@ -249,9 +266,9 @@ struct one_thread {
   // not read.
   template <class Rows, class F, class Empty>
   static double sum_of_filled(const Rows& rows, const F& f, const Empty& empty) {
-    return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
-      return empty(begin, count) ? 0.
-                                 : specagg::reduce_block_of<detail::add>(rows, begin, count, f);
+    using detail::add;
+    return reduce_blocks<add>(rows.size(), [&](std::size_t begin, std::size_t count) {
+      return empty(begin, count) ? 0. : specagg::reduce_block_of<add>(rows, begin, count, f);
     });
   }
   // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what
@@ -266,45 +283,39 @@ struct one_thread {
   // Reads the rows once, and one block a second time.
   template <class Rows, class F>
   static std::size_t largest(const Rows& rows, const F& f) {
-    using T = typename Rows::value_type;
     const std::size_t size = rows.size();
     const auto count_from = [&](std::size_t begin) {
       return size - begin < block_size ? size - begin : block_size;
     };
     std::size_t in = 0;
-    double top = detail::larger::identity;
+    using detail::larger;
+    double top = larger::identity;
     for (std::size_t begin = 0; begin < size; begin += block_size)
-      if (const double x =
-              specagg::reduce_block_of<detail::larger>(rows, begin, count_from(begin), f);
+      if (const double x = specagg::reduce_block_of<larger>(rows, begin, count_from(begin), f);
           x > top) {
         top = x;
         in = begin;
       }
-    if (!(top > detail::larger::identity)) return 0;
-    const auto block = rows.open(in, count_from(in));
-    for (std::size_t k = 0; k < count_from(in); k += 16) {
-      const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;
-      T x[16];
-      uncontracted(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
-      for (int i = 0; i < lanes; ++i)
-        if (double(x[i]) == top) return in + k + std::size_t(i);
-    }
-    return 0;
+    return top > larger::identity ? detail::first_in_block(rows, f, in, count_from(in), top) : 0;
   }
 };
-// Rows that say how they are read (one_thread, above); walker_of() is what reads any rows.
-template <class Rows>
-concept Walked = requires(const Rows& rows) { rows.walker(); };
+// The reader of these rows: their walker(), or that of the row which read_with() names, or one
+// thread.
 template <class Rows>
 SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
-  if constexpr (Walked<Rows>) return rows.walker();
+  if constexpr (requires { rows.walker(); }) return rows.walker();
+  else if constexpr (requires { rows.read_with(); }) return specagg::walker_of(rows.read_with());
   else return one_thread();
 }
+// Rows with a walker of their own.
+template <class Rows>
+concept Walked =
+    !std::same_as<decltype(specagg::walker_of(std::declval<const Rows&>())), one_thread>;
 // log x, as an emission reports it; or x itself, where the rows' walker takes these logarithms when
 // all emissions are known.
 template <class Rows>
 SPECAGG_FUNCTION double log_to_report(const Rows& rows, double x) {
-  if constexpr (requires { rows.walker().takes_logs_at_the_end; }) return x;
+  if constexpr (requires { specagg::walker_of(rows).takes_logs_at_the_end; }) return x;
   else return log(x);
 }
 

@@ -42,7 +42,7 @@ template <class T, int N, class A, class B>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(lane_mask<T, N> c, A a, B b) {
   return select(c, vec<T, N>(a), vec<T, N>(b));
 }
-// The same of one number: select(alpha > 0, 0, 1) in a policy.
+// Selects one of two numbers by one bool: select(alpha > 0, 0, 1) in a policy.
 template <class A, class B>
   requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
 SPECAGG_FUNCTION SPECAGG_LANE constexpr std::common_type_t<A, B> select(bool c, A a, B b) {

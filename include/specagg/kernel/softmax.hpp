@@ -2,6 +2,7 @@
 // Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no
 // probabilities stored.
 #pragma once
+#include <array>
 #include <span>
 #include <utility>
 
@@ -29,8 +30,8 @@ struct cutoff {
 // they are weights. This is the exponential of math.hpp with two savings. Its coefficients are
 // already divided by total, so an element costs no further product. And the low part of 1 /
 // temperature is left out, because its rounding error is about as large as that of x. An element is
-// 0 where it is below about 2^least_exponent. So none is subnormal, and a host that flushes
-// subnormals gives the same result. NaN for NaN.
+// 0 where it is below about 2^least_exponent. No element is subnormal, and a host that flushes
+// subnormals gives the same bits. NaN for NaN.
 template <class T>
 struct softmax_factors {
   T max = 0, scale = 0;
@@ -126,10 +127,15 @@ struct softmax_block : block_cutoff<computed<S>> {
   // Tokens k..k+15 of the block. Elements from `lanes` on are 0.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+    return weight<V>(k, lanes, [this](V l) SPECAGG_INNER { return factors(l - V(factors.max)); });
+  }
+  // f of their logits, a weight. 0 for tokens that are not kept, and from `lanes` on if f(-inf) is.
+  template <class V, class F>
+  SPECAGG_FUNCTION SPECAGG_INLINE V weight(std::size_t k, int lanes, const F& f) const {
     const V l = logits_at<V>(k, lanes);
     // most vectors of a filtered row keep no token: no exponential
     if (filtered && !any(!(l < V(this->cut)))) return V(0);
-    const V e = factors(l - V(factors.max));
+    const V e = f(l);
     return uncontracted(filtered ? select(this->dropped(l, k), V(0), e) : e);
   }
   // The logits of these tokens, -inf from `lanes` on.
@@ -152,22 +158,56 @@ constexpr double softmax_error(std::size_t size) {
          double(block_count(size) + 8) * 0x1p-53;
 }
 
+// Memory for the sums of a row's blocks in the row's unit (weight_in_row), and whether they are
+// there. A pass over the row leaves them if it can. memory: block_count(V) doubles; if it has
+// fewer, nothing is written.
+struct row_sums {
+  std::span<double> memory = {};
+  bool known = false;
+};
+
+// The largest logit of each part of a row, as a pass over the row leaves it. A part has every 16th
+// token of a block, of the 256th block after it, and so on. Nothing is known while size is 0.
+template <class T>
+struct part_maxima {
+  static constexpr std::size_t blocks = 256;
+  std::size_t size = 0;  // parts
+  std::array<T, 16 * blocks> of;
+
+  part_maxima() {}  // `of` is not set
+  // Blocks come in ascending order. largest: lane i is for the tokens i, i + 16, ... of the block.
+  template <class V>
+  SPECAGG_INLINE void add(std::size_t block, V largest) {
+    T* const at = of.data() + block % blocks * 16;
+    if (block >= blocks) largest = max(largest, V::load(at));
+    else size = 16 * (block + 1);
+    largest.store(at);
+  }
+  // Whether a token of this block may have such a logit.
+  SPECAGG_INLINE bool may_reach(std::size_t block, T logit) const {
+    using V = vec<T, 16>;
+    return size == 0 || any(V::load(of.data() + block % blocks * 16) >= V(logit));
+  }
+};
+
 namespace detail {
 
 // The weights of a block in a unit. General: the cutoff may drop tokens, and `shift` is subtracted
-// from every logit.
+// from every logit. largest: gets the largest logit of each lane.
 template <bool General, class S, class T = computed<S>>
 SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_t count,
-                                       const weight_in_unit<T>& weight, T shift) {
+                                       const weight_in_unit<T>& weight, T shift,
+                                       vec<T, 16>& largest) {
   using V = vec<T, 16>;
-  V largest(-std::numeric_limits<T>::infinity());
+  V top(-std::numeric_limits<T>::infinity());
   const double sum = specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     const V l = block.template logits_at<V>(k, lanes);
-    largest = max(l, largest);
+    top = max(l, top);
     if constexpr (General) return select(block.dropped(l, k), V(0), weight(l - V(shift)));
     else return weight(l);
   });
-  return {reduce_max(largest), sum};
+  largest = top;
+  return {reduce_max(top), sum};
 }
 
 // The sum of a block in its own unit, relative to e^(shift / temperature). The block is first
@@ -178,12 +218,14 @@ template <class S, class T = computed<S>>
 std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& block,
                                                         std::size_t count, T scale, T shift,
                                                         unit_of_sum<T>& last,
-                                                        unit_of_sum<T> highest) {
+                                                        unit_of_sum<T> highest,
+                                                        vec<T, 16>& largest) {
   using unit = unit_of_sum<T>;
   const auto pass = [&](unit u) {
     const weight_in_unit<T> weight(scale, u);
-    return block.filtered || shift != 0 ? detail::sum_block<true>(block, count, weight, shift)
-                                        : detail::sum_block<false>(block, count, weight, shift);
+    return block.filtered || shift != 0
+               ? detail::sum_block<true>(block, count, weight, shift, largest)
+               : detail::sum_block<false>(block, count, weight, shift, largest);
   };
   const block_sum<T> found = pass(last);
   const T n = weight_in_unit<T>::exponent(found.max - shift, scale);
@@ -193,18 +235,27 @@ std::pair<unit_of_sum<T>, block_sum<T>> sum_in_own_unit(const softmax_block<S>& 
     return {own, found};
   return {last = own, pass(own)};
 }
-// The sum of a row, relative to e^(shift / temperature): one pass.
+// The sum of a row, relative to e^(shift / temperature): one pass. `kept` gets the sums of blocks
+// if they all have one unit, as nearly always, but for blocks without a finite logit.
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
-                           const cutoff<T>& cut) {
+                           const cutoff<T>& cut, row_sums& kept, part_maxima<T>* maxima) {
   sum_of_units<T> sum(block_count(size));
   unit_of_sum<T> last;
+  kept.known = kept.memory.size() >= block_count(size);
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, {}, cut);
+    vec<T, 16> largest;
     const auto [unit, found] =
-        detail::sum_in_own_unit(block, count, scale, shift, last, sum.highest());
+        detail::sum_in_own_unit(block, count, scale, shift, last, sum.highest(), largest);
+    if (maxima) maxima->add(begin / block_size, largest);
+    const bool first = !(sum.max() > -std::numeric_limits<T>::infinity());
+    const auto highest = sum.highest();
     sum.add(begin / block_size, unit, found);
+    const bool counts = found.max > -std::numeric_limits<T>::infinity();
+    if (counts && !first && unit.index != highest.index) kept.known = false;
+    if (kept.known) kept.memory[begin / block_size] = counts ? found.sum : 0;
   }
   return sum.total(scale, shift);
 }
@@ -216,12 +267,19 @@ softmax_sum<T> sum_shifted(const S* logits, std::size_t size, T scale, T shift,
 // if the largest |logit| / temperature is above 7e5 (doubles: 7e11).
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
-                                const cutoff<T>& cut = {}) {
+                                const cutoff<T>& cut, row_sums& kept,
+                                part_maxima<T>* maxima = nullptr) {
   const T scale = exp_scale<T>::of_temperature(temperature).high;
-  const auto sum = detail::sum_shifted(logits, size, scale, T(0), cut);
+  const auto sum = detail::sum_shifted(logits, size, scale, T(0), cut, kept, maxima);
   return detail::needs_shift(sum.max, scale)
-             ? detail::sum_shifted(logits, size, scale, sum.max, cut)
+             ? detail::sum_shifted(logits, size, scale, sum.max, cut, kept, maxima)
              : sum;
+}
+template <class S, class T = computed<S>>
+softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
+                                const cutoff<T>& cut = {}) {
+  row_sums none;
+  return specagg::sum_exponentials(logits, size, temperature, cut, none);
 }
 
 // ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), for the

@@ -12,6 +12,7 @@ SPECAGG_BEGIN
 inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
 
 // The result of a comparison: a bool for each lane. any(mask): whether one of them is true.
+// bits(mask): bit i is lane i.
 template <class T, int N>
 struct lane_mask;
 // N lanes of float or double. Operators, abs, sqrt, max, min and fma work lane by lane.

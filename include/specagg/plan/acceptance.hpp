@@ -54,8 +54,8 @@ constexpr double distance_to_target(double tv, double acceptance) { return tv - 
 constexpr double expected_tokens(double a, std::size_t gamma, bool bonus = true) {
   return geometric_sum(a, gamma + (bonus ? 1 : 0));
 }
-// The same with a_k, the probability that drafted token k is accepted if the tokens before it were
-// accepted: 1 + a_1 + a_1 a_2 + ...
+// Expected tokens of a round with a_k, the probability that drafted token k is accepted if the
+// tokens before it were accepted: 1 + a_1 + a_1 a_2 + ...
 constexpr double expected_tokens(std::span<const double> a, bool bonus = true) {
   double sum = bonus ? 1 : 0, reached = 1;
   for (std::size_t k = 0; k < a.size(); ++k) {
@@ -65,7 +65,7 @@ constexpr double expected_tokens(std::span<const double> a, bool bonus = true) {
   }
   return sum;
 }
-// The same, estimated from the rows of one draft.
+// Expected tokens of a round, estimated from the rows of one draft.
 using specagg::expected_tokens;
 
 }  // namespace plan

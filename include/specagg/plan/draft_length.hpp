@@ -4,12 +4,12 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include <specagg/kernel/math.hpp>
 #include <specagg/plan/speedup.hpp>
+#include <specagg/policy/policy.hpp>
 
 SPECAGG_BEGIN
 namespace plan {
@@ -23,8 +23,7 @@ struct fixed_draft {
 };
 // a[k]: the acceptance of drafted token k if the tokens before it were accepted, most = a.size();
 // or one acceptance for all.
-template <class Cost>
-fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
+fixed_draft best_fixed_draft(std::span<const double> a, auto&& cost) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
   double tokens = 1, reached = 1;
   for (std::size_t g = 1; g <= a.size(); ++g) {
@@ -34,8 +33,7 @@ fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
   }
   return best;
 }
-template <class Cost>
-fixed_draft best_fixed_draft(double a, Cost&& cost, std::size_t most) {
+fixed_draft best_fixed_draft(double a, auto&& cost, std::size_t most) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
   double tokens = 1, reached = 1;
   for (std::size_t g = 1; g <= most; ++g) {
@@ -45,9 +43,8 @@ fixed_draft best_fixed_draft(double a, Cost&& cost, std::size_t most) {
   }
   return best;
 }
-// The same, for the rate E / (c gamma + v(gamma)).
-template <class V>
-fixed_draft best_fixed_gamma(double a, double c, V&& v, std::size_t most) {
+// The best fixed draft where a draft of gamma tokens costs c gamma + v(gamma).
+fixed_draft best_fixed_gamma(double a, double c, auto&& v, std::size_t most) {
   const auto cost = [&](std::size_t g) { return fma(c, double(g), double(v(g))); };
   return best_fixed_draft(a, cost, most);
 }
@@ -142,8 +139,7 @@ struct acceptance_predictor {
     return std::min(mean(class_of(confidence)) * at_depth(depth), 1.0);
   }
   // The mean of f(acceptance at this depth) over the rows seen.
-  template <class F>
-  double over_seen(std::size_t depth, F&& f) const {
+  double over_seen(std::size_t depth, auto&& f) const {
     const double here = at_depth(depth);
     double total = 0, rows = 0;
     for (std::size_t i = 0; i < classes; ++i) {
@@ -273,7 +269,7 @@ struct draft_forecast {
 // at least its cost. This rule needs the row, which costs a draft step, so it is split into two
 // tests. `another`, before the step, averages over the rows seen: E max(0, worth(R, a)) >= rho row.
 // `keep`, after the step: worth(R, a) >= 0, and not less than E max(0, worth(R, a)) - rho row, the
-// worth of asking a later drafter. So a round may end with a row that no token is drawn from.
+// worth of asking a later drafter. The last row of a round may thus have no token drawn from it.
 //
 // rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the
 // best fixed draft at acceptance 0.65. Each drafter has a predictor of its own. A predictor needs

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include <specagg/random.hpp>
 #include <specagg/plan/side.hpp>
@@ -28,7 +27,7 @@ struct dragon {
   agreement accept = {};
   constexpr double rtt() const { return t_l + t_r; }
 };
-// The same setting with l and r exchanged.
+// The setting with the sites l and r exchanged.
 constexpr dragon exchanged(const dragon& d) {
   return {d.c_r, d.c_l, d.t_r, d.t_l, {d.accept.both, d.accept.only_r, d.accept.only_l}};
 }
@@ -154,8 +153,8 @@ struct renewal_walk {
 //                      + rtt.
 //   x < 0  (l waits)   both accepted: x + j. Only l: x + j - rtt. Only r: j. Neither: back to
 //                      j - rtt. Takes c_r, + rtt if r was rejected, + the new x if that is above 0.
-// So the visits of j - rtt are a renewal process. From there x moves by j or j - rtt in each step,
-// until it reaches 0 or l is rejected. The distribution of x after n steps is an array with one
+// The visits of x to j - rtt are a renewal process. Each step then moves x by j or j - rtt, until
+// it reaches 0 or l is rejected. The distribution of x after n steps is an array with one
 // number for each count k of rejections of r. The steps are computed until the remaining
 // probability is 1e-12, at most 2^11 of them (the rest is continued at the mean pace). Numbers
 // below 1e-18 are dropped. Relative error: 2e-9 for acceptance rates of l up to 0.995, 1e-4 up to

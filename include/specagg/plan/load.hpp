@@ -165,8 +165,7 @@ class draft_load {
   static bool after(const token& a, const token& b) { return before(b, a); }
   // Whether a text whose length has kept `kept` rows drafts one token only to measure it. All texts
   // together spend at most 1/100 of their rounds on such tokens.
-  template <class Length>
-  bool explores(const Length& l, std::size_t kept) const {
+  bool explores(const auto& l, std::size_t kept) const {
     const double row = target(texts_ + 1) - target(texts_) + draft(1);
     return rho_ > 0 && l.stale_after(kept, double(texts_) * row / target(texts_));
   }

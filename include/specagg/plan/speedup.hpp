@@ -15,7 +15,7 @@ namespace plan {
 constexpr double round_speedup(double tokens, double draft_steps, double c, double v = 1) {
   return tokens / (c * draft_steps + v);
 }
-// The same with constant acceptance a: (1 - a^(gamma+1)) / ((1 - a) (c gamma + v)) (Leviathan et
+// Speed-up with constant acceptance a: (1 - a^(gamma+1)) / ((1 - a) (c gamma + v)) (Leviathan et
 // al. 2023, Theorem 3.8, with v). If the law reads the draft's row, its bonus token costs one more
 // draft step: c (gamma + a^gamma).
 constexpr double speculative_speedup(double a, std::size_t gamma, double c, double v = 1,

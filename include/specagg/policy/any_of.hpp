@@ -8,6 +8,7 @@
 #include <variant>
 
 #include <specagg/compiled_once.hpp>
+#include <specagg/policy/lossless.hpp>
 #include <specagg/policy/unanimous.hpp>
 
 SPECAGG_BEGIN
@@ -83,10 +84,21 @@ struct any_of {
     ((chosen.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(chosen).bind(rows))
                           : void()),
      ...);
-    return [pi = *b](auto at) {
-      return std::visit([&](const auto& law) __attribute__((noinline)) { return law(at); }, pi);
-    };
+    return bound_law<bound>{*b};
   }
+  // The chosen policy's law.
+  template <class Laws>
+  struct bound_law {
+    Laws pi;
+    template <class At>
+    auto operator()(At at) const {
+      return std::visit([&](const auto& law) __attribute__((noinline)) { return law(at); }, pi);
+    }
+    // Whether it is the target's row itself (policy/lossless.hpp).
+    bool is_target() const {
+      return std::visit([](const auto& law) { return detail::is_target(law); }, pi);
+    }
+  };
 };
 
 SPECAGG_END

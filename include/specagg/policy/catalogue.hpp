@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <tuple>
-#include <utility>
 
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/cactus.hpp>
@@ -15,6 +14,7 @@
 #include <specagg/policy/cascade_log.hpp>
 #include <specagg/policy/combine.hpp>
 #include <specagg/policy/contrastive.hpp>
+#include <specagg/policy/entropy_window.hpp>
 #include <specagg/policy/extremes.hpp>
 #include <specagg/policy/fuzzy.hpp>
 #include <specagg/policy/kl_bound.hpp>
@@ -23,7 +23,9 @@
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/power.hpp>
+#include <specagg/policy/regret_budget.hpp>
 #include <specagg/policy/relaxed.hpp>
+#include <specagg/policy/stateful.hpp>
 #include <specagg/policy/synthetic.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/policy/typical.hpp>
@@ -52,9 +54,11 @@ struct policy_parameter {
 };
 
 // A line of the catalogue. values: the policy with its defaults, then with parameters worth trying.
+// has_state: the law is that of a text (policy/stateful.hpp), not that of one token.
 template <class Policy, std::size_t Values, std::size_t Parameters>
 struct catalogued {
   using type = Policy;
+  static constexpr bool has_state = StatefulPolicy<Policy>;
   const char *name, *law;
   std::array<Policy, Values> values;
   std::array<policy_parameter<Policy>, Parameters> parameters;
@@ -136,6 +140,14 @@ inline constexpr std::tuple catalogue{
                {{"lambda", &power::lambda, 0, 1}, {"rho", &power::rho}}),
     catalogued("minimum", "norm(min(q, p))", {minimum<>{}}),
     catalogued("maximum", "norm(max(q, p))", {maximum<>{}}),
+    catalogued("regret-budget", "q where ln(max p / p(v)) <= limit and what is left; rest from p",
+               {regret_budget{}, regret_budget{1, 0.8}},
+               {{"budget", &regret_budget::budget, 0},
+                {"limit", &regret_budget::limit, 0, infinity, false, "none"}}),
+    catalogued("entropy-window",
+               "q if H of p's 3 most likely >= threshold; after a less likely token p",
+               {entropy_window{}, entropy_window{0.7, 1}},
+               {{"threshold", &entropy_window::threshold}, {"window", &entropy_window::window, 0}}),
 };
 // More names for policies above with certain parameters: functions in the policy's header.
 inline constexpr std::tuple presets{
@@ -147,19 +159,29 @@ inline constexpr std::tuple presets{
                {realign(0.5), realign(1.5)}, {{"lambda", &geometric::lambda}}),
 };
 
-// f(line) for each line of the catalogue.
-template <class F>
+// f(line) for each line whose policy has no state; or, if HasState, for each whose policy has one.
+template <bool HasState = false, class F>
 constexpr void for_each_in_catalogue(F&& f) {
-  const auto each = [&](const auto&... lines) { (f(lines), ...); };
+  const auto one = [&]<class Line>(const Line& line) {
+    if constexpr (Line::has_state == HasState) f(line);
+  };
+  const auto each = [&](const auto&... lines) { (one(lines), ...); };
   std::apply(each, catalogue);
   std::apply(each, presets);
 }
 
 namespace detail {
-template <class... Lines>
-any_of<typename Lines::type...> any_of_lines(const std::tuple<Lines...>&);
+template <template <class...> class OneOf, class... More, class... Policies>
+OneOf<Policies..., More...> one_of(const std::tuple<Policies...>&);
+template <bool HasState, class... Lines>
+auto policies_of_lines(const std::tuple<Lines...>&) -> decltype(std::tuple_cat(
+    std::conditional_t<Lines::has_state == HasState, std::tuple<typename Lines::type>,
+                       std::tuple<>>()...));
+// OneOf<the policies of the catalogue with state, or without, and these>
+template <template <class...> class OneOf, bool HasState, class... More>
+using one_of_lines = decltype(one_of<OneOf, More...>(policies_of_lines<HasState>(catalogue)));
 }  // namespace detail
-// Any policy of the catalogue, chosen at run time.
-using any_catalogued = decltype(detail::any_of_lines(catalogue));
+// Any policy of the catalogue without state, chosen at run time.
+using any_catalogued = detail::one_of_lines<any_of, false>;
 
 SPECAGG_END

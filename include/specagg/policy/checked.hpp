@@ -45,7 +45,10 @@ struct checked {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto pi = detail::bind_to(rows, policy);
-    if constexpr (detail::lacks_target<decltype(specagg::at(rows, std::size_t()))>) return pi;
+    // the target's row is a law
+    constexpr bool is_row = std::is_same_v<std::remove_const_t<decltype(pi)>, target_itself>;
+    if constexpr (is_row || detail::lacks_target<decltype(specagg::at(rows, std::size_t()))>)
+      return pi;
     else return detail::where_law(rows, pi);
   }
 };

@@ -12,10 +12,7 @@ SPECAGG_BEGIN
 // A policy may declare that it is a combination of logits, and is meant for the models' raw logits
 // (policy/raw_logits.hpp): static constexpr bool combines_logits = true.
 template <class P>
-constexpr bool combines_logits = [] {
-  if constexpr (requires { P::combines_logits; }) return P::combines_logits;
-  else return false;
-}();
+constexpr bool combines_logits = requires { requires P::combines_logits; };
 
 // pi = e^score / sum e^score. The scores may have any size. NaN, and so undefined, if the largest
 // score is infinite.

@@ -100,16 +100,14 @@ status with_models([[maybe_unused]] const Policy& policy,
       using normalised = normal_form<R>;
       std::array<normalised, N> all;
       for (std::size_t k = 0; k < N; ++k) {
-        all[k] = row[k].normalise(confidence);
+        all[k] = specagg::normalise(row[k], confidence);
         if (const status s = detail::readable(all[k], confidence); s != status::ok) return s;
       }
       if constexpr (N == 2) {
-        using pair = row_pair<confidence, normalised, normalised>;
-        const auto rows = detail::seen_by<Chosen>(pair(all[0], all[1]));
-        return f(rows, detail::bind_law(rows, chosen));
+        const row_pair<confidence, normalised, normalised> pair(all[0], all[1]);
+        return detail::with_pi(chosen, pair, f);
       } else {
-        const auto rows = detail::seen_by<Chosen>(model_rows<normalised, N>(all));
-        return f(rows, detail::bind_law(rows, chosen));
+        return detail::with_pi(chosen, model_rows<normalised, N>(all), f);
       }
     });
 }

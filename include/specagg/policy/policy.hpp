@@ -39,25 +39,13 @@ SPECAGG_BEGIN
 //   static constexpr bool reads_ids = true;           at.id is the token's id, as a number of the
 //                                                     rows' type (exact up to 2^24)
 template <class P>
-constexpr bool reads_draft = [] {
-  if constexpr (requires { P::reads_draft; }) return P::reads_draft;
-  else return true;
-}();
+constexpr bool reads_draft = !requires { requires !P::reads_draft; };
 template <class P>
-constexpr bool reads_confidence = [] {
-  if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
-  else return true;
-}();
+constexpr bool reads_confidence = !requires { requires !P::reads_confidence; };
 template <class P>
-constexpr bool decides_by_draft = [] {
-  if constexpr (requires { P::decides_by_draft; }) return P::decides_by_draft;
-  else return false;
-}();
+constexpr bool decides_by_draft = requires { requires P::decides_by_draft; };
 template <class P>
-constexpr bool reads_ids = [] {
-  if constexpr (requires { P::reads_ids; }) return P::reads_ids;
-  else return false;
-}();
+constexpr bool reads_ids = requires { requires P::reads_ids; };
 // How many models a policy combines: a pair, q and p, unless it declares another number N, as the
 // combiners of N rows do (policy/models.hpp):
 //   static constexpr std::size_t models = N;
@@ -99,10 +87,12 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   static constexpr bool draft_is_cut = detail::is_cut<Q>;
   SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
   SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const P& p) { p.walker(); }
-  {
-    return p_.walker();
+  SPECAGG_FUNCTION const P& read_with() const { return p_; }
+  SPECAGG_FUNCTION const P& target() const { return p_; }
+  // f(row) for each of the rows.
+  SPECAGG_FUNCTION void each_row(const auto& f) const {
+    f(q_);
+    f(p_);
   }
   // The token that has all of q's probability, where Q is such a row.
   SPECAGG_FUNCTION token_id drafted() const
@@ -112,8 +102,7 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   }
   // sum(f) for an f that is 0 wherever q is 0. Blocks where a sparse draft has no mass are not
   // read.
-  template <class F>
-  SPECAGG_FUNCTION double sum_where_drafted(F f) const {
+  SPECAGG_FUNCTION double sum_where_drafted(auto f) const {
     return specagg::walker_of(*this).sum_of_filled(
         *this, f,
         [this](std::size_t begin, std::size_t count) { return nothing_drafted(begin, count); });
@@ -150,18 +139,19 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
 template <class Q, class P>
 row_pair(const Q&, const P&) -> row_pair<false, Q, P>;
 
-// The same for a single row. View names its members.
+// A single row as a policy sees it. View names the members of a token's view.
 template <template <class, bool> class View, bool Confidence, class R>
 class single_row : public reductions<single_row<View, Confidence, R>> {
  public:
   using value_type = typename R::value_type;
-  SPECAGG_FUNCTION explicit single_row(const R& row) : row_(row) {}
+  // sums: what the row's pass has left (kernel/softmax.hpp), for a draw.
+  SPECAGG_FUNCTION explicit single_row(const R& row, const row_sums& sums = {})
+      : row_(row), sums_(sums) {}
   SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const R& row) { row.walker(); }
-  {
-    return row_.walker();
-  }
+  SPECAGG_FUNCTION const R& read_with() const { return row_; }
+  SPECAGG_FUNCTION const R& target() const { return row_; }
+  SPECAGG_FUNCTION const row_sums& sums() const { return sums_; }
+  SPECAGG_FUNCTION void each_row(const auto& f) const { f(row_); }
 
   template <class B>
   struct block {
@@ -179,6 +169,7 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
 
  private:
   const R& row_;
+  row_sums sums_;
 };
 // The rows of a policy that does not read the draft.
 template <bool Confidence, class P>
@@ -189,7 +180,7 @@ template <class At, class V>
 struct numbered_view : At {
   V id;
 };
-// The same rows (a row_pair, target_rows or model_rows), whose views have the id too.
+// Rows (a row_pair, target_rows or model_rows) whose views also have the token's id.
 template <class Rows>
 class numbered : public reductions<numbered<Rows>> {
  public:
@@ -197,10 +188,12 @@ class numbered : public reductions<numbered<Rows>> {
   static constexpr bool draft_is_cut = requires { requires Rows::draft_is_cut; };
   SPECAGG_FUNCTION explicit numbered(const Rows& rows) : rows_(rows) {}
   SPECAGG_FUNCTION std::size_t size() const { return rows_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const Rows& rows) { rows.walker(); }
+  SPECAGG_FUNCTION const Rows& read_with() const { return rows_; }
+  SPECAGG_FUNCTION void each_row(const auto& f) const { f(rows_); }
+  SPECAGG_FUNCTION const auto& target() const
+    requires requires(const Rows& rows) { rows.target(); }
   {
-    return rows_.walker();
+    return rows_.target();
   }
   SPECAGG_FUNCTION token_id drafted() const
     requires requires(const Rows& rows) { rows.drafted(); }
@@ -208,8 +201,7 @@ class numbered : public reductions<numbered<Rows>> {
     return rows_.drafted();
   }
   // As the member of row_pair.
-  template <class F>
-  SPECAGG_FUNCTION double sum_where_drafted(F f) const {
+  SPECAGG_FUNCTION double sum_where_drafted(auto f) const {
     return specagg::walker_of(*this).sum_of_filled(*this, f,
                                                    [this](std::size_t begin, std::size_t count) {
                                                      return rows_.nothing_drafted(begin, count);
@@ -256,15 +248,13 @@ using pair_seen_by =
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 // For valid(): whether numbers are neither infinite nor NaN.
 constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
-template <class Weights>
-constexpr bool all_finite(const Weights& w) {
+constexpr bool all_finite(const auto& w) {
   for (const double x : w)
     if (!is_finite(x)) return false;
   return true;
 }
 // For valid(): whether no weight is negative, and their sum is 1 to within 1e-9.
-template <class Weights>
-constexpr bool is_convex(const Weights& w) {
+constexpr bool is_convex(const auto& w) {
   double sum = 0;
   for (const double x : w) {
     if (!(x >= 0)) return false;
@@ -307,20 +297,17 @@ SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type is_one_of(V id,
 }
 // TV(q, p) = sum (p - q)+, from 0 to 1. One pass; error: see kernels.hpp, which has these three for
 // rows that are not bound to a policy.
-template <class Rows>
-SPECAGG_FUNCTION double total_variation(const Rows& rows) {
+SPECAGG_FUNCTION double total_variation(const auto& rows) {
   return rows.sum([](auto at) { return positive(at.p - at.q); });
 }
 // sum min(q, pi), the probability that a token drawn from q is accepted: 1 - TV(q, pi). One pass;
 // blocks where a sparse draft has no mass are not read.
-template <class Rows, class Pi>
-SPECAGG_FUNCTION double acceptance_rate(const Rows& rows, const Pi& pi) {
+SPECAGG_FUNCTION double acceptance_rate(const auto& rows, const auto& pi) {
   return rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); });
 }
 // KL(a || b) = sum a ln(a / b) in nats, of two functions of the view. A token with a = 0 counts as
 // 0. Infinite if b is 0 where a is not.
-template <class Rows, class A, class B>
-SPECAGG_FUNCTION double kl_divergence(const Rows& rows, const A& a, const B& b) {
+SPECAGG_FUNCTION double kl_divergence(const auto& rows, const auto& a, const auto& b) {
   return rows.sum([&](auto at) {
     const auto w = a(at);
     constexpr auto least = std::numeric_limits<typename decltype(w)::value_type>::min();
@@ -334,20 +321,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE V exp_minus_1(V z) {
   return select(y == 1, z, select(y > 0, (y - 1) * z / log(y), -1));
 }
 // pi = g / sum g. NaN, and so undefined, if no token has weight.
-template <class Rows, class G>
-SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
+SPECAGG_FUNCTION auto normalised(const auto& rows, auto g) {
   const double total = rows.sum(g);
   // 1 / total is beyond the numbers where the total is subnormal
   const double lift = total < 0x1p-126 ? 0x1p64 : 1;
   return [=, scale = 1 / (total * lift)](auto at) { return g(at) * lift * scale; };
-}
-
-// f(the chosen policy, by its own type) of an any_of (policy/any_of.hpp), and f is compiled for
-// each policy; f(policy) for any other policy.
-template <class Policy, class F>
-SPECAGG_FUNCTION decltype(auto) with_chosen(const Policy& policy, F&& f) {
-  if constexpr (CompiledForEach<Policy>) return policy.visit(f);
-  else return f(policy);
 }
 
 // The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a
@@ -379,7 +357,7 @@ struct check_policy {
   static constexpr bool binds =
       requires(const Policy& policy, const rows_type& rows) { policy.bind(rows); };
   static constexpr bool fits = requires(const Policy& policy, const rows_type& rows, view_type at) {
-    { policy.bind(rows)(at) } -> std::convertible_to<V>;
+    { uncontracted(policy.bind(rows)(at)) } -> std::convertible_to<V>;
   };
   SPECAGG_FUNCTION static void say() {
     static_assert(binds,
@@ -399,8 +377,7 @@ SPECAGG_BEGIN_CALLS
 
 // Whether the parameters of a policy are in range. A policy without a member valid() takes any
 // parameters.
-template <class Policy>
-SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
+SPECAGG_FUNCTION constexpr bool valid(const auto& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
   else return true;
 }
@@ -408,8 +385,7 @@ namespace detail {
 
 // policy.bind(rows). Under nvcc the returned function is also called, in a branch that never runs,
 // so that nvcc sees all code of a policy.
-template <class Policy, class Rows>
-SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {
+SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const auto& rows, const auto& policy) {
   auto pi = policy.bind(rows);
 #if defined(__CUDACC__)
   using view = decltype(specagg::at(rows, std::size_t()));

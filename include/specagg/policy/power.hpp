@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 
 // pi = norm((sum_k weight[k] (p^k)^rho)^(1/rho)), weights >= 0 with sum 1. rho = 0: norm(prod_k
 // (p^k)^weight[k]). For rho <= 0 a token has mass only if it has mass in every row whose weight is
-// not 0. The same holds for a small rho > 0: a token that is absent from a row of weight w keeps
+// not 0. A small rho > 0 has this effect too: a token that is absent from a row of weight w keeps
 // (1 - w)^(1/rho) of its mass, which is below the smallest number of the rows' type. If no token
 // has mass in every such row, the result is undefined_target.
 template <std::size_t N>

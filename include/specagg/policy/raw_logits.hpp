@@ -37,8 +37,8 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
   });
 }
 
-// The same as a policy for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) with
-// n models, and speculative_decode with the verifier of verify/raw_logits.hpp.
+// combine_logits as a policy for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}},
+// ...) with n models, and speculative_decode with the verifier of verify/raw_logits.hpp.
 template <class Policy>
 struct raw_logits {
   Policy policy;
@@ -66,13 +66,13 @@ status with_law_of(const Policy& policy, const std::array<R, N>& row, const samp
     std::array<std::span<const T>, N> logits;
     std::array<normalised, N + 1> all;
     for (std::size_t k = 0; k < N; ++k) {
-      all[k] = row[k].normalise();
+      all[k] = specagg::normalise(row[k]);
       if (all[k].why() != status::ok) return all[k].why();
       logits[k] = {row[k].logits(), row[k].size()};
     }
     const status s = specagg::combine_logits(policy.policy, logits, combined);
     if (s != status::ok) return s;
-    all[N] = processed_row<T>(combined, sample).normalise();
+    all[N] = specagg::normalise(processed_row<T>(combined, sample));
     if (all[N].why() != status::ok) return all[N].why();
     return f(model_rows<normalised, N + 1>(all), [](auto at) { return model<N>(at); });
   } else {

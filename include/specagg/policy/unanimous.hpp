@@ -15,10 +15,7 @@ SPECAGG_BEGIN
 
 // Whether a combiner declares that it is unanimous for all parameters, or at least for some.
 template <class P>
-constexpr bool is_unanimous = [] {
-  if constexpr (requires { P::unanimous; }) return P::unanimous;
-  else return false;
-}();
+constexpr bool is_unanimous = requires { requires P::unanimous; };
 template <class P>
 constexpr bool may_be_unanimous =
     is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };

@@ -24,7 +24,8 @@ struct any_row {
       (std::is_same_v<typename First::value_type, typename More::value_type> && ...),
       "specagg: the rows of an any_row must have one value type (all float or all double)");
   static constexpr bool compiled_for_each = true;
-  static constexpr bool readable = (NormalisedRow<First> && ... && NormalisedRow<More>);
+  static constexpr bool may_be_cut = (detail::may_be_cut<First> || ... || detail::may_be_cut<More>);
+  static constexpr bool all_normalised = (NormalisedRow<First> && ... && NormalisedRow<More>);
   using value_type = typename First::value_type;
   std::variant<First, More...> row;
   any_row() = default;
@@ -39,33 +40,40 @@ struct any_row {
   std::size_t size() const {
     return visit([](const auto& r) { return r.size(); });
   }
-  // An any_row of normalised rows; this any_row itself, if its rows are normalised.
-  decltype(auto) normalise(bool confidence = false) const {
-    if constexpr (readable) return *this;
-    else
-      return visit([=](const auto& r) {
-        return any_row<normal_form<First>, normal_form<More>...>(r.normalise(confidence));
-      });
+  // As the member of a processed_row.
+  bool greedy() const {
+    return visit([](const auto& r) {
+      if constexpr (requires { r.greedy(); }) return r.greedy();
+      else return false;
+    });
+  }
+  // An any_row of normalised rows.
+  auto normalise(bool confidence = false) const
+    requires(!all_normalised)
+  {
+    return visit([=](const auto& r) {
+      return any_row<normal_form<First>, normal_form<More>...>(specagg::normalise(r, confidence));
+    });
   }
 
   // The members of a normalised row, if all kinds are normalised.
   status why() const
-    requires readable
+    requires all_normalised
   {
     return visit([](const auto& r) { return r.why(); });
   }
   bool confident() const
-    requires readable
+    requires all_normalised
   {
     return visit([](const auto& r) { return detail::readable(r, true) == r.why(); });
   }
   value_type operator[](std::size_t v) const
-    requires readable
+    requires all_normalised
   {
     return visit([=](const auto& r) { return value_type(r[v]); });
   }
   auto open(std::size_t begin, std::size_t count) const
-    requires readable
+    requires all_normalised
   {
     return open_kind(begin, count, std::make_index_sequence<1 + sizeof...(More)>());
   }

@@ -33,22 +33,7 @@ class cut_row {
   SPECAGG_FUNCTION cut_row(const R& row, std::span<const T> kept) : row_(row), kept_(kept) {}
 
   SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const R& row) { row.walker(); }
-  {
-    return row_.walker();
-  }
-  SPECAGG_FUNCTION normalised_row<cut_row> normalise(bool confidence = false) const {
-    return normalised_row<cut_row>(*this, confidence);
-  }
-  // For normalised_row.
-  SPECAGG_FUNCTION status find(bool confidence, facts&) const {
-    if (const status s = detail::readable(row_, confidence); s != status::ok) return s;
-    if (kept_.size() != row_.size()) return status::vocabulary_mismatch;
-    for (const T x : kept_)
-      if (x != 0 && x != 1) return status::invalid_row;
-    return status::ok;
-  }
+  SPECAGG_FUNCTION const R& read_with() const { return row_; }
 
   template <class B>
   struct block {
@@ -66,6 +51,20 @@ class cut_row {
   };
   SPECAGG_FUNCTION auto open(const facts&, std::size_t begin, std::size_t count) const {
     return block<decltype(row_.open(0, 0))>{row_.open(begin, count), kept_.data() + begin};
+  }
+  // f(the row).
+  template <class F>
+  SPECAGG_FUNCTION void each_row(const F& f) const {
+    f(row_);
+  }
+
+ protected:
+  SPECAGG_FUNCTION status find_facts(bool confidence, facts&) const {
+    if (const status s = detail::readable(row_, confidence); s != status::ok) return s;
+    if (kept_.size() != row_.size()) return status::vocabulary_mismatch;
+    for (const T x : kept_)
+      if (x != 0 && x != 1) return status::invalid_row;
+    return status::ok;
   }
 
  private:

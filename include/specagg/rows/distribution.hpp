@@ -1,113 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows: the probabilities of all tokens at one position. q is the draft's row, p is the target's
-// row. pi is the law: the probability distribution that the emitted token must have (other texts
-// say target distribution).
-//
-// A Row says which distribution it is, as a view of logits or of probabilities. It has one life:
-// row.normalise() reads it once, and returns a normalised_row, which knows its sum, its maximum and
-// what the filters keep. Only a normalised_row can be read. Both are views: copying one copies
-// pointers, and the memory that they point to must outlive the call.
-//
-// Anything else with size() and d[v] is a Distribution, too: std::vector, std::span, an Eigen
-// vector or a row of a matrix. as_row() makes a Row of it. Verifiers do so themselves.
+// The rows: of stored probabilities, of one token, and of logits (rows/process.hpp adds filters).
 #pragma once
 #include <algorithm>
-#include <concepts>
 #include <span>
 
-#include <specagg/compiled_once.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows/detail/blocks.hpp>
-#include <specagg/token.hpp>
+#include <specagg/rows/row.hpp>
 
 SPECAGG_BEGIN
-
-// A row that can be read.
-//   why()                  ok, or what is wrong with the row: then nothing else may be asked
-//   size()                 V
-//   row[v]                 the probability of token v, 0 <= v < V
-//   open(begin, count)     a block of the row
-//   block<V>(k, lanes)     the tokens k, k + 1, ... of a block, as a vec
-//   block.confidence<V>(...)   the same tokens of the view at temperature 1, without a filter
-// A row whose confident() says so has no view at temperature 1 unless the view was asked for.
-template <class R>
-concept NormalisedRow = requires(const R& r, std::size_t v) {
-  typename R::value_type;
-  { r.size() } -> std::convertible_to<std::size_t>;
-  { r.why() } -> std::same_as<status>;
-  r.open(v, v);
-};
-// normalise(confidence) makes a NormalisedRow of a Row in one pass: scaled to sum 1. confidence =
-// true: the view at temperature 1 will be read too. A NormalisedRow is a Row, and returns itself.
-template <class R>
-concept Row = requires(const R& r) {
-  typename R::value_type;
-  { r.size() } -> std::convertible_to<std::size_t>;
-  { r.normalise(true).why() } -> std::same_as<status>;
-};
-// A Row, or anything where d[v] is the probability of token v, 0 <= v < d.size() = V, as a number
-// that converts to double.
-template <class D>
-concept Distribution =
-    Row<std::remove_cvref_t<D>> || requires(const std::remove_cvref_t<D>& d, std::size_t v) {
-      { d.size() } -> std::convertible_to<std::size_t>;
-      { d[v] } -> std::convertible_to<double>;
-    };
-
-// A row R that was normalised. It holds the results of its pass, R::facts, whose public members can
-// be asked.
-template <class R>
-class [[nodiscard]] normalised_row : public R, public R::facts {
- public:
-  using value_type = typename R::value_type;
-  normalised_row() = default;  // no row: missing_row
-  SPECAGG_FUNCTION explicit normalised_row(R row, bool confidence = false)
-      : R(static_cast<R&&>(row)), why_(R::find(confidence, *this)) {}
-
-  SPECAGG_FUNCTION status why() const { return why_; }
-  SPECAGG_FUNCTION value_type operator[](std::size_t v) const {
-    return open(v, 1).template operator()<vec<value_type, 1>>(0, 1).v;
-  }
-  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
-    return R::open(*this, begin, count);
-  }
-  SPECAGG_FUNCTION const normalised_row& normalise(bool /*confidence*/ = false) const {
-    return *this;
-  }
-
- private:
-  status why_ = status::missing_row;
-};
-namespace detail {
-// ok, or why a normalised row cannot be read; with its view at temperature 1, if the view is read.
-template <class R>
-SPECAGG_FUNCTION status readable(const R& row, bool confidence) {
-  if constexpr (requires { row.confident(); })
-    if (confidence && row.why() == status::ok && !row.confident()) return status::invalid_parameter;
-  return row.why();
-}
-// Whether a row is the kept part of a draft's row (rows/cut_row.hpp).
-template <class R>
-constexpr bool is_cut = requires { requires R::is_cut; };
-// Whether two rows can be read together: they have one size, and are shared out among ranks alike
-// (verify/sharded.hpp).
-template <class A, class B>
-SPECAGG_FUNCTION bool fit_together(const A& a, const B& b) {
-  if constexpr (requires { a.fits(b); })
-    if (!a.fits(b)) return false;
-  return a.size() == b.size();
-}
-}  // namespace detail
-
-// The type of a Row after normalise(): a normalised_row, or an any_row of several.
-template <Row R>
-using normal_form = std::remove_cvref_t<decltype(std::declval<const R&>().normalise(true))>;
-
-// ---- the rows -----------------------------------------------------------------------------------
-// Each has what normalised_row needs: the type `facts`; find(confidence, facts), which finds the
-// facts and says what is wrong with the row; and open(facts, begin, count).
 
 // Probabilities as an array of V floats or doubles.
 template <class T>
@@ -124,15 +27,13 @@ class dense_row {
       : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
-  normalised_row<dense_row> normalise(bool confidence = false) const {
-    return normalised_row<dense_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool /*confidence*/, facts& found) const {
-    return detail::normalise_stored(*this, found);
-  }
   detail::scaled_block<T> open(const facts& known, std::size_t begin, std::size_t) const {
     return {x_ + begin, known.scale};
+  }
+
+ protected:
+  status find_facts(bool /*confidence*/, facts& found) const {
+    return detail::normalise_stored(*this, found);
   }
 
  private:
@@ -149,19 +50,16 @@ class indexed_row {
   using value_type = std::conditional_t<std::is_same_v<element, float>, float, double>;
   using T = value_type;
   using facts = detail::stored_facts<T>;
-  using viewed = indexed_row<const std::remove_cvref_t<D>&>;
   explicit indexed_row(D d) : d_(kept(static_cast<D&&>(d))) {}
 
   std::size_t size() const { return std::size_t(d().size()); }
   // A view of this row's D; of a temporary row, with the D itself.
-  normalised_row<viewed> normalise(bool confidence = false) const& {
+  auto normalise(bool confidence = false) const& {
+    using viewed = indexed_row<const std::remove_cvref_t<D>&>;
     return normalised_row<viewed>(viewed(d()), confidence);
   }
-  normalised_row<indexed_row> normalise(bool confidence = false) && {
+  auto normalise(bool confidence = false) && {
     return normalised_row<indexed_row>(static_cast<indexed_row&&>(*this), confidence);
-  }
-  status find(bool /*confidence*/, facts& found) const {
-    return detail::normalise_stored(*this, found);
   }
   detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
     return {count, false, [&](T* x) {
@@ -169,6 +67,11 @@ class indexed_row {
               for (std::size_t k = 0; k < count; ++k)
                 x[k] = static_cast<T>(d()[static_cast<index>(begin + k)]) * known.scale;
             }};
+  }
+
+ protected:
+  status find_facts(bool /*confidence*/, facts& found) const {
+    return detail::normalise_stored(*this, found);
   }
 
  private:
@@ -185,15 +88,6 @@ class indexed_row {
   std::conditional_t<is_view, std::add_pointer_t<D>, D> d_;
 };
 
-namespace detail {
-// Whether a row holds its elements, so that its normal form views it.
-template <class R>
-constexpr bool holds_elements = [] {
-  if constexpr (requires { typename R::viewed; }) return !std::is_same_v<R, typename R::viewed>;
-  else return false;
-}();
-}  // namespace detail
-
 // The n tokens with probability above 0, and their probabilities. The ids ascend strictly. All
 // other tokens have probability 0.
 template <class T>
@@ -207,11 +101,19 @@ class sparse_row {
       : ids_(ids), x_(probabilities), size_(vocabulary) {}
 
   std::size_t size() const { return size_; }
-  normalised_row<sparse_row> normalise(bool confidence = false) const {
-    return normalised_row<sparse_row>(*this, confidence);
+  detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
+    auto i =
+        std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
+    const bool nothing =
+        i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
+    return {count, nothing, [&](T* x) {
+              for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
+                x[std::size_t(ids_[i]) - begin] = x_[i] * known.scale;
+            }};
   }
-  // For normalised_row.
-  status find(bool /*confidence*/, facts& found) const {
+
+ protected:
+  status find_facts(bool /*confidence*/, facts& found) const {
     if (ids_.size() != x_.size()) return status::invalid_row;
     double sum = 0;
     bool negative = false;
@@ -222,16 +124,6 @@ class sparse_row {
       negative = negative || x_[i] < 0;
     }
     return detail::normaliser(sum, negative, found.scale);
-  }
-  detail::gathered_block<T> open(const facts& known, std::size_t begin, std::size_t count) const {
-    auto i =
-        std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
-    const bool nothing =
-        i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
-    return {count, nothing, [&](T* x) {
-              for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
-                x[std::size_t(ids_[i]) - begin] = x_[i] * known.scale;
-            }};
   }
 
  private:
@@ -251,16 +143,14 @@ class one_hot_row {
   one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
   std::size_t size() const { return size_; }
   token_id token() const { return token_; }
-  normalised_row<one_hot_row> normalise(bool confidence = false) const {
-    return normalised_row<one_hot_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool /*confidence*/, facts&) const {
-    return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
-  }
   detail::one_hot_block<T> open(const facts&, std::size_t begin, std::size_t count) const {
     const auto t = std::size_t(token_);  // a negative id becomes a large number
     return detail::one_hot_block<T>(t >= begin && t - begin < count ? int(t - begin) : -1);
+  }
+
+ protected:
+  status find_facts(bool /*confidence*/, facts&) const {
+    return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
   }
 
  private:
@@ -301,28 +191,11 @@ class softmax_row {
     // The largest probability of the row, and of its view at temperature 1.
     T largest() const { return sampled(vec<T, 1>(0)).v; }
     T largest_confidence() const { return at_temperature_1(vec<T, 1>(0)).v; }
+    // The weight of a logit: what the row's sum has added.
+    detail::weight_in_row<T> weight() const { return {sampled.max, sampled.scale}; }
   };
-  normalised_row<softmax_row> normalise(bool confidence = false) const {
-    return normalised_row<softmax_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool confidence, facts& found) const {
-    if (!usable(temperature_)) return status::invalid_parameter;
-    found.restriction = cut_;
-    return find_sums(confidence, found);
-  }
-
-  struct block {
-    softmax_block<S> sampled, at_temperature_1;
-    template <class V>
-    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return sampled.template operator()<V>(k, lanes);
-    }
-    template <class V>
-    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return at_temperature_1.template operator()<V>(k, lanes);
-    }
-  };
+  static constexpr bool gives_sums = true;
+  using block = detail::two_blocks<softmax_block<S>>;
   block open(const facts& known, std::size_t begin, std::size_t count) const {
     return {{logits_, begin, count, known.sampled, known.restriction},
             {logits_, begin, count, known.at_temperature_1, {}}};
@@ -336,10 +209,17 @@ class softmax_row {
   }
 
  protected:
-  // Finds the sums that are not known yet.
-  status find_sums(bool confidence, facts& found) const {
+  status find_facts(bool confidence, facts& found, row_sums* blocks = nullptr) const {
+    if (!usable(temperature_)) return status::invalid_parameter;
+    found.restriction = cut_;
+    return find_sums(confidence, found, blocks);
+  }
+  // Finds the sums that are not known yet. blocks: gets those of the row's blocks, if they are.
+  status find_sums(bool confidence, facts& found, row_sums* blocks) const {
     if (!found.sampled.known()) {
-      const auto sum = sum_exponentials(logits_, size_, temperature_, found.restriction);
+      row_sums none;
+      const auto sum = sum_exponentials(logits_, size_, temperature_, found.restriction,
+                                        blocks ? *blocks : none);
       if (!(sum.total > 0)) return status::invalid_row;
       found.sampled = {sum.max, temperature_, sum.total};
       if (temperature_ == 1 && found.restriction.keeps_all())
@@ -367,40 +247,28 @@ class confident_row {
   using value_type = typename R::value_type;
   // The results of the pass.
   struct facts {
-    // For normalised_row.
     normal_form<R> row = {};
-    // For normalised_row.
     normal_form<C> at_temperature_1 = {};
     bool confident() const { return at_temperature_1.why() == status::ok; }
+    auto weight() const
+      requires requires(const normal_form<R>& r) { r.weight(); }
+    {
+      return row.weight();
+    }
   };
   confident_row(R row, C confidence) : row_(row), confidence_(confidence) {}
   std::size_t size() const { return row_.size(); }
-  normalised_row<confident_row> normalise(bool confidence = false) const {
-    return normalised_row<confident_row>(*this, confidence);
+  auto open(const facts& known, std::size_t begin, std::size_t count) const {
+    return detail::two_blocks{known.row.open(begin, count),
+                              known.at_temperature_1.open(begin, count)};
   }
-  // For normalised_row.
-  status find(bool confidence, facts& found) const {
+
+ protected:
+  status find_facts(bool confidence, facts& found) const {
     if (confidence_.size() != row_.size()) return status::vocabulary_mismatch;
-    found = {row_.normalise(), confidence_.normalise()};
+    found = {specagg::normalise(row_), specagg::normalise(confidence_)};
     const status s = found.row.why();
     return s != status::ok || !confidence ? s : found.at_temperature_1.why();
-  }
-  template <class A, class B>
-  struct block {
-    A a;
-    B b;
-    template <class V>
-    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return a.template operator()<V>(k, lanes);
-    }
-    template <class V>
-    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return b.template operator()<V>(k, lanes);
-    }
-  };
-  auto open(const facts& known, std::size_t begin, std::size_t count) const {
-    return block<decltype(known.row.open(0, 0)), decltype(known.at_temperature_1.open(0, 0))>{
-        known.row.open(begin, count), known.at_temperature_1.open(begin, count)};
   }
 
  private:
@@ -408,23 +276,76 @@ class confident_row {
   C confidence_;
 };
 
+namespace detail {
+
+// A row of logits, read as the terms of its sum: its tokens' weights before any division.
+template <class R>
+struct terms_of_row {
+  using value_type = typename R::value_type;
+  const R& row;
+  decltype(std::declval<const R&>().weight()) weight;
+  SPECAGG_FUNCTION explicit terms_of_row(const R& of) : row(of), weight(of.weight()) {}
+  SPECAGG_FUNCTION std::size_t size() const { return row.size(); }
+  SPECAGG_FUNCTION const R& read_with() const { return row; }
+  template <class F>
+  SPECAGG_FUNCTION void each_row(const F& f) const {
+    f(row);
+  }
+  struct block {
+    decltype(std::declval<const R&>().open(0, 0)) of;
+    const decltype(std::declval<const R&>().weight())& weight;
+    template <class V>
+    SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return of.template weight<V>(k, lanes, weight);
+    }
+  };
+  SPECAGG_FUNCTION block open(std::size_t begin, std::size_t count) const {
+    return {row.open(begin, count), weight};
+  }
+};
+// The weights of a draw from `rows`, elements of a row or its terms.
+template <class R, class Rows, class F>
+SPECAGG_FUNCTION auto with_weights(const R& row, const Rows& rows, const row_sums& sums,
+                                   const F& f) {
+  if constexpr (!Walked<R>) {
+    if (sums.known) {
+      const auto blocks = sums.memory.first(block_count(row.size()));
+      const double total = reduce_blocks<add>(
+          row.size(), [&](std::size_t begin, std::size_t) { return blocks[begin / block_size]; });
+      return f(weights<Rows, row_itself>{rows, row_itself(), blocks, total});
+    }
+    if constexpr (requires { row.keeps_few(); })
+      if (row.keeps_few())
+        return f(specagg::weigh(few_of_row<R, Rows>{row, rows}, row_itself(), sums.memory));
+  }
+  return f(specagg::weigh(rows, row_itself(), sums.memory));
+}
+
+}  // namespace detail
+
+// Calls f with the weights (kernel/sample.hpp) of a draw from a normalised row. Those of a row of
+// logits are the terms of its sum, so the sums of its blocks, if they are known, spare a pass. All
+// others are the row's elements. sums.memory: block_count(V) doubles.
+template <NormalisedRow R, class F>
+SPECAGG_FUNCTION auto with_weights(const R& row, const row_sums& sums, const F& f) {
+  if constexpr (OneOfSeveral<R>)
+    return row.visit([&](const auto& one) { return specagg::with_weights(one, sums, f); });
+  else if constexpr (requires { row.weight(); })
+    return detail::with_weights(row, detail::terms_of_row<R>(row), sums, f);
+  else return detail::with_weights(row, row, sums, f);
+}
 // Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token
 // without a draw.
 template <NormalisedRow R, Chooser C>
-token_id draw(const R& row, moment m, C&& chooser, std::span<double> scratch) {
-  if constexpr (requires { row.token(); }) return row.token();
-  if constexpr (requires { row.keeps_few(); })
-    if (row.keeps_few())
-      return chooser.draw(m, specagg::weigh(few_of_row<R>{row}, row_itself(), scratch));
-  return chooser.draw(m, specagg::weigh(row, row_itself(), scratch));
+token_id draw(const R& row, moment m, C&& chooser, const row_sums& sums) {
+  if constexpr (OneOfSeveral<R>)
+    return row.visit([&](const auto& one) { return specagg::draw(one, m, chooser, sums); });
+  else if constexpr (requires { row.token(); }) return row.token();
+  else return specagg::with_weights(row, sums, [&](const auto& w) { return chooser.draw(m, w); });
 }
-
-// f(the row by its own kind) of an any_row (rows/any_row.hpp), and f is compiled for each kind;
-// f(row) for any other row.
-template <class R, class F>
-SPECAGG_FUNCTION decltype(auto) with_row(R& row, F&& f) {
-  if constexpr (CompiledForEach<std::remove_cv_t<R>>) return row.visit(f);
-  else return f(row);
+template <NormalisedRow R, Chooser C>
+token_id draw(const R& row, moment m, C&& chooser, std::span<double> scratch) {
+  return specagg::draw(row, m, chooser, row_sums{scratch});
 }
 
 // Makes any Distribution a Row: a Row is returned as it is, an array is viewed, all others are read
@@ -449,6 +370,12 @@ SPECAGG_FUNCTION decltype(auto) as_row(D&& d) {
       return dense_row<element>(d.data(), std::size_t(d.size()));
     else return indexed_row<given>(static_cast<D&&>(d));
   }
+}
+// normalise() (rows/row.hpp) of any other Distribution.
+template <class D>
+  requires(Distribution<D> && !Row<std::remove_cvref_t<D>>)
+SPECAGG_FUNCTION auto normalise(D&& d, bool confidence = false) {
+  return specagg::normalise(specagg::as_row(static_cast<D&&>(d)), confidence);
 }
 
 SPECAGG_END

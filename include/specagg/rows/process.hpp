@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a row: processors (penalties, masks, biases) change the logits; temperature,
-// top-k, top-p and min-p say which tokens of their softmax are kept.
+// From logits to a row: processors (penalties, masks, biases) change the logits; `sampling`
+// (rows/sampling.hpp) says which tokens of their softmax are kept.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -10,33 +10,8 @@
 #include <span>
 
 #include <specagg/rows/distribution.hpp>
-#include <specagg/kernel/select.hpp>
-
-// Plain data: the same type in every translation unit.
-namespace specagg {
-
-// Applied in this order, each to the renormalised result of the step before; ties keep the lower
-// ids.
-struct sampling {
-  double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
-  std::uint32_t top_k = 0;  // 0: off
-  double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
-  double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
-
-  // the least temperature that softmax_row<float> refuses (rows/distribution.hpp)
-  static constexpr double least_refused_temperature = 0x1.fffffep117;
-
-  SPECAGG_FUNCTION SPECAGG_LANE bool valid() const {
-    return temperature >= 0 && temperature < least_refused_temperature && top_p > 0 && top_p <= 1 &&
-           min_p >= 0 && min_p <= 1;
-  }
-  // Whether a filter may leave out tokens of a row of V logits.
-  SPECAGG_FUNCTION SPECAGG_LANE bool filters(std::size_t V) const {
-    return (top_k > 0 && top_k < V) || top_p != 1 || min_p != 0;
-  }
-};
-
-}  // namespace specagg
+#include <specagg/rows/sampling.hpp>
+#include <specagg/kernel/prefix.hpp>
 
 SPECAGG_BEGIN
 
@@ -261,58 +236,131 @@ struct kept_places {
   }
 };
 
-// Finds the tokens that top-k, top-p and min-p keep of a row of logits, whoever reads it
-// (kernel/select.hpp), at a usable temperature. Writes found.restriction; if `list` holds all kept
-// tokens, also found.sampled and found.places. Notes the sum at temperature 1 if it was computed.
-// `list` must be empty.
+// The tokens that filters keep of a row of logits, whoever reads it (kernel/prefix.hpp): at first
+// all of them.
+template <class Row, class List>
+class kept_tokens {
+ public:
+  using T = typename Row::value_type;
+  // `list` must be empty. It holds all kept tokens while `listed` is true.
+  SPECAGG_FUNCTION kept_tokens(Row& row, List& list) : row_(row), list_(list), unit_(row.size()) {}
+
+  // The first k > 0 tokens; false if the row is invalid. The mass of what is kept is not known yet.
+  SPECAGG_FUNCTION bool keep_first(std::size_t k) {
+    listed = row_.list_first(k, list_, kept.cut);
+    if (listed) {
+      largest = T(row_of(list_).template reduce<larger>([](auto l) SPECAGG_INNER { return l; }));
+      return true;
+    }
+    largest = row_.largest();
+    if (!(largest > -inf)) return false;
+    const count_of_tokens count;
+    const double tokens = row_.template reduce<add>(count);  // that are not masked
+    kept = row_.shortest_prefix(unit_.at_least(double(k) < tokens ? double(k) : tokens), lowest,
+                                tokens, lowest, unit_, count, list_);
+    listed = list_.size > 0;
+    return true;
+  }
+  // The mass of what is kept, which is not the whole row.
+  SPECAGG_FUNCTION void weigh(const softmax_weights<T>& weight) {
+    const T cut = kept.cut.logit;
+    if (listed) kept.kept = row_of(list_).mass_from(unit_, weight, lowest);
+    else if (kept.ties == 0) kept.kept = row_.mass_from(unit_, weight, cut);
+    else
+      kept.kept = row_.mass_from(unit_, weight, next_above(cut)) +
+                  mass(kept.ties) * unit_.whole(weight(vec<T, 1>(cut)).v);
+  }
+  // Keeps the shortest prefix with this share of `total`. total: the sum of all weights of the row,
+  // or 0 for the mass of what is kept.
+  SPECAGG_FUNCTION void keep_share(double share, double total, double temperature,
+                                   const softmax_weights<T>& weight) {
+    const bool whole_row = kept.kept == 0;
+    const double here = whole_row ? total : unit_.sum(kept.kept);
+    if (!(total > 0)) total = here;
+    const double wanted = uncontracted(vec<double, 1>(share) * vec<double, 1>(total)).v,
+                 round_off =
+                     2 * softmax_error<T>(row_.size()) * total + unit_.sum(mass(row_.size()));
+    mass enough = unit_.at_least(wanted), most = whole_row ? enough : kept.kept;
+    if (whole_row && total - wanted <= round_off) most = row_.mass_from(unit_, weight, lowest);
+    if (most < enough) enough = most;  // there is less
+    if (enough < 1) enough = 1;        // a share of next to nothing
+    // less than half of what may be left out is below this logit
+    const double lightest =
+        fma(temperature, log((total - wanted) / double(row_.size()) / 2), double(largest));
+    kept = listed ? list_.shorten(enough, unit_, weight)
+                  : row_.shortest_prefix(enough, whole_row ? lowest : kept.cut.logit, here,
+                                         lightest > double(lowest) ? T(lightest) : lowest, unit_,
+                                         weight, list_);
+    listed = list_.size > 0;
+  }
+  // The tokens with at least this fraction of the largest weight.
+  SPECAGG_FUNCTION void keep_from_fraction(double fraction, double temperature,
+                                           const softmax_weights<T>& weight) {
+    const double least = fma(temperature, log(fraction), double(largest));
+    T bound = least > double(lowest) ? T(least) : lowest;
+    if (double(bound) < least) bound = next_above(bound);
+    if (!(bound > kept.cut.logit)) return;
+    kept.cut = {bound};
+    kept.ties = 0;  // it keeps all tokens with this logit
+    if (listed) list_.keep_from(bound);
+    kept.kept = listed ? row_of(list_).mass_from(unit_, weight, lowest)
+                       : row_.mass_from(unit_, weight, bound);
+  }
+  SPECAGG_FUNCTION double total() const { return unit_.sum(kept.kept); }
+
+  prefix<T> kept = {{}, 0, 0};
+  T largest = -inf;  // the largest logit
+  bool listed = false;
+
+ private:
+  static constexpr T inf = std::numeric_limits<T>::infinity();
+  static constexpr T lowest = std::numeric_limits<T>::lowest();
+  Row& row_;
+  List& list_;
+  mass_unit<T> unit_;
+};
+
+// Finds the tokens that top-k, top-p and min-p keep of a row, at a usable temperature. Writes
+// found.restriction; if `list` holds all kept tokens, also found.places. Notes the sum at
+// temperature 1 if it was computed. `list` must be empty.
+//
+// Each filter keeps a prefix, and what top-k and min-p keep of a row does not depend on the filters
+// before them. So an order only says what top-p takes its share of: of the mass of what is kept so
+// far (kernel/mass.hpp), or of the sum of sum_exponentials(), of the whole row. And it says at
+// which temperature. A filtered row of floats is divided by the mass of what it keeps:
+// found.sampled. Doubles would lose digits, so their weights are summed.
 template <class Row, class List, class Facts, class T = typename Row::value_type>
-SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temperature, List& list,
+SPECAGG_FUNCTION status find_kept(Row& row, const sampling& s, double temperature, List& list,
                                   Facts& found) {
-  const std::size_t k = s.top_k;
-  const bool top_k = k > 0 && k < row.size();
-  bool listed = false;  // `list` has all kept tokens but those that weigh `above`
-  double above = 0;
-  cutoff<T> cut;
-  softmax_sum<T> kept;
-  if (top_k && k <= List::capacity / 2) {
-    if (!row.list_largest(k, list, cut)) return status::invalid_row;
-    kept = row_of(list).sum_exponentials(temperature);
-    listed = true;
-  } else {
-    kept = row.sum_exponentials(temperature);
-    if (!(kept.total > 0)) return status::invalid_row;
+  kept_tokens<Row, List> tokens(row, list);
+  const double seen = s.order == filter_order::llama_cpp ? 1 : temperature;  // by the filters
+  const bool top_k = s.top_k > 0 && s.top_k < row.size(),
+             min_p_first = s.min_p > 0 && s.order == filter_order::vllm,
+             nothing_before = s.order == filter_order::joint || (!top_k && !min_p_first);
+  double total = 0;
+  if (top_k && !tokens.keep_first(s.top_k)) return status::invalid_row;
+  if (s.top_p < 1 && nothing_before) {
+    const softmax_sum<T> all = row.sum_exponentials(seen);
+    if (!(all.total > 0)) return status::invalid_row;
+    tokens.largest = all.max;
+    total = all.total;
     if constexpr (requires { found.at_temperature_1; })
-      if (temperature == 1) found.at_temperature_1 = {kept.max, 1, kept.total};
-    if (top_k) {
-      cut = row.shortest_prefix(cut, double(k), count_of_tokens());
-      kept = row.sum_exponentials(temperature, cut);
-    }
+      if (seen == 1) found.at_temperature_1 = {all.max, 1, total};
+  } else if (!top_k) {
+    tokens.largest = row.largest();
   }
-  const softmax_factors<T> weight(kept.max, temperature, 1);
-  const auto weight_of = [&](T x) {
-    return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v);
-  };
-  if (s.top_p < 1) {
-    const double enough = uncontracted(vec<double, 1>(s.top_p) * vec<double, 1>(kept.total)).v;
-    if (!listed && !top_k) listed = list_crossing(row, kept, temperature, enough, list, above);
-    // `enough` within round-off of everything can lie beyond the listed tokens; then the whole row
-    // decides.
-    if (listed && !(mass_of(row_of(list), weight) > 0)) listed = false;
-    if (listed) cut = list.shorten(enough - above, weight_of);
-    else cut = row.shortest_prefix(cut, enough, weight_of);
-  }
-  if (s.min_p > 0) {
-    const T lowest = smallest_with(row, weight, s.min_p);
-    if (lowest > cut.logit) {
-      cut = {lowest};
-      listed = false;
-    }
-  }
-  found.restriction = cut;
-  if (!listed) return status::ok;
-  found.sampled = {weight.max, temperature, above + mass_of(row_of(list), weight)};
+  if (!(tokens.largest > -std::numeric_limits<T>::infinity())) return status::invalid_row;
+  const softmax_weights<T> weight(tokens.largest, seen);
+  if (top_k) tokens.weigh(weight);
+  if (min_p_first) tokens.keep_from_fraction(s.min_p, seen, weight);
+  if (s.top_p < 1) tokens.keep_share(s.top_p, total, seen, weight);
+  if (s.min_p > 0 && !min_p_first) tokens.keep_from_fraction(s.min_p, seen, weight);
+  if constexpr (sizeof(T) == 4)
+    if (seen != temperature) tokens.weigh(softmax_weights<T>(tokens.largest, temperature));
+  found.restriction = tokens.kept.cut;
+  if constexpr (sizeof(T) == 4) found.sampled = {tokens.largest, temperature, tokens.total()};
   if constexpr (requires { found.places; })
-    if (above == 0 && list.size <= 64)
+    if (tokens.listed && list.size <= 64)
       found.places = {std::span(list.ids).first(list.size), row.size()};
   return status::ok;
 }
@@ -320,8 +368,9 @@ SPECAGG_FUNCTION status find_kept(const Row& row, const sampling& s, double temp
 }  // namespace detail
 
 // A row of logits as the engine samples from it. normalise() finds what the filters keep:
-// temperature 0 in one pass, top-k in one pass and a part of another; top-p in the normaliser's
-// pass and another one or few over the logits.
+// temperature 0 in one pass; top-k in one pass, or one and a part of another; min-p in one pass and
+// a part of another; top-p in the normaliser's pass and another one or few, of which only those
+// blocks are read that may hold a kept token.
 template <class S>
 class processed_row : public softmax_row<S> {
  public:
@@ -334,6 +383,11 @@ class processed_row : public softmax_row<S> {
       : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
         sampling_(s) {}
 
+  // Whether one token gets all of the probability.
+  bool greedy() const {
+    return sampling_.valid() && !softmax_row<S>::usable(sampling_.temperature);
+  }
+
   // The results of the pass.
   struct facts : softmax_row<S>::facts {
     detail::kept_places places;  // if it is known
@@ -345,15 +399,13 @@ class processed_row : public softmax_row<S> {
       return places.may_hold(begin, count);
     }
   };
-  normalised_row<processed_row> normalise(bool confidence = false) const {
-    return normalised_row<processed_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool confidence, facts& found) const {
+
+ protected:
+  status find_facts(bool confidence, facts& found, row_sums* blocks = nullptr) const {
     if (!sampling_.valid()) return status::invalid_parameter;
     const status s =
         softmax_row<S>::usable(sampling_.temperature) ? filter(found) : take_largest(found);
-    return s != status::ok ? s : this->find_sums(confidence, found);
+    return s != status::ok ? s : this->find_sums(confidence, found, blocks);
   }
 
  private:
@@ -369,8 +421,8 @@ class processed_row : public softmax_row<S> {
   status filter(facts& found) const {
     if (!sampling_.filters(this->size())) return status::ok;
     shortlist<T> list;
-    return detail::find_kept(logits_in_memory<S>{this->logits(), this->size()}, sampling_,
-                             this->temperature(), list, found);
+    logits_in_memory<S> row(this->logits(), this->size());
+    return detail::find_kept(row, sampling_, this->temperature(), list, found);
   }
 
   sampling sampling_;

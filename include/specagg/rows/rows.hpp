@@ -63,33 +63,44 @@ struct check_logit {
   static void say() {
     static_assert(is_logit<S>,
                   "specagg: logits are float, double, specagg::bf16 or specagg::f16 "
-                  "(docs/engine.md)");
+                  "(docs/types.md)");
   }
 };
 }  // namespace detail
 
 // Contract: specagg.hpp.
-template <Contiguous L>
-  requires(!detail::short_lived<L>)
+template <class L>
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
-  using S = typename decltype(std::span(logits))::value_type;
-  if constexpr (!is_logit<S>) detail::check_logit<S>::say();
-  using R = processed_row<std::conditional_t<is_logit<S>, S, float>>;  // no further errors
-  const std::span<const S> all(logits);
-  const auto row = [=](std::size_t j) {
-    if constexpr (is_logit<S>) return R(all.subspan(j * vocabulary, vocabulary), how);
-    else return R();
-  };
-  auto rows = lasting_rows_of(vocabulary > 0 ? all.size() / vocabulary : 0, row);
-  if (vocabulary == 0 || all.size() % vocabulary != 0) {
-    rows.count = 0;
-    rows.why = status::vocabulary_mismatch;
+  constexpr bool are_elements = Contiguous<L>, are_lasting = !detail::short_lived<L>;
+  static_assert(are_elements, "specagg: logits are a span, vector or array (docs/engine.md)");
+  static_assert(are_lasting, "specagg: logits that the rows view need a name (docs/engine.md)");
+  if constexpr (are_elements && are_lasting) {
+    using S = typename decltype(std::span(logits))::value_type;
+    if constexpr (!is_logit<S>) detail::check_logit<S>::say();
+    using R = processed_row<std::conditional_t<is_logit<S>, S, float>>;  // no further errors
+    const std::span<const S> all(logits);
+    const auto row = [=](std::size_t j) {
+      if constexpr (is_logit<S>) return R(all.subspan(j * vocabulary, vocabulary), how);
+      else return R();
+    };
+    auto rows = lasting_rows_of(vocabulary > 0 ? all.size() / vocabulary : 0, row);
+    if (vocabulary == 0 || all.size() % vocabulary != 0) {
+      rows.count = 0;
+      rows.why = status::vocabulary_mismatch;
+    }
+    return rows;
+  } else {
+    return lasting_rows_of(0, [](std::size_t) { return processed_row<float>(); });
   }
-  return rows;
 }
 
 namespace detail {
 
+// The type of rows that are given in braces, {q, p}: check_rows refuses it.
+struct in_braces {
+  template <class... X>
+  in_braces(const X&...);
+};
 template <class Rows>
 struct check_rows {
   static constexpr bool fits = RowList<Rows>;
@@ -97,7 +108,7 @@ struct check_rows {
     static_assert(fits,
                   "specagg: rows must know how many they are: pass a span or vector of rows, "
                   "rows_of(count, make_row), "
-                  "or rows_of_logits(logits, V, sampling) (docs/engine.md)");
+                  "or rows_of_logits(logits, V, sampling) (docs/types.md)");
   }
 };
 // The type of a list's rows, and of their probabilities.
@@ -119,7 +130,7 @@ SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
       else return status::missing_row;
     }
     auto&& row = specagg::as_row(rows[j]);
-    return specagg::with_row(row, f);
+    return specagg::with_chosen(row, f);
   } else {
     check_rows<Rows>::say();
     return status::missing_row;

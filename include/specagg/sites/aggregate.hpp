@@ -122,8 +122,7 @@ namespace detail {
 // Whether pi exists: no weight is negative or NaN, and their sum is 1.
 inline bool is_law(const site_weights& eta) { return is_convex(std::array{eta.l, eta.r}); }
 // ok, or why pi does not exist for the normalised rows of both sites and these weights.
-template <class L, class R>
-status have_law(const L& l, const R& r, const site_weights& eta) {
+status have_law(const auto& l, const auto& r, const site_weights& eta) {
   if (!is_law(eta)) return status::undefined_target;
   if (l.size() != r.size()) return status::vocabulary_mismatch;
   return l.why() != status::ok ? l.why() : r.why();
@@ -145,8 +144,8 @@ sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::u
                C&& chooser, std::span<double> scratch) {
   const auto pi = ensemble{1 - eta}.bind(rows);
   emission e;
-  const status s = specagg::detail::keep_or_replace(rows, pi, specagg::detail::examine(rows, pi, x),
-                                                    position, 0, chooser, scratch, e);
+  const specagg::detail::drawing by{0, chooser, scratch};
+  const status s = by.keep_or_replace(rows, pi, specagg::detail::examine(rows, pi, x), position, e);
   if (s != status::ok) return {no_token, s};
   return {e.token, e.why};
 }
@@ -187,8 +186,8 @@ template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
                       const site_draft<R, SiteR>& r, const site_weights& eta,
                       std::span<double> scratch, double gamma_l = 0.5) {
-  const auto p_l = specagg::as_row(l.row).normalise();
-  const auto p_r = specagg::as_row(r.row).normalise();
+  const auto p_l = specagg::normalise(l.row);
+  const auto p_r = specagg::normalise(r.row);
   if (const status s = detail::have_law(p_l, p_r, eta); s != status::ok) return {.why = s};
   const sampled x =
       l.chooser.coin({stream::side, position, 0}, gamma_l, 1)
@@ -204,11 +203,10 @@ aggregation aggregate(std::uint32_t position, const site_draft<L, SiteL>& l,
 // weights; unanimous(eta.law(), std::array{x_l, x_r}) says whether they did, and then no row must
 // be sent. The law is pi, and the text is a function of the seed alone. A draft is confirmed with
 // probability sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
-template <class L, class R>
-aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
-                             const R& p_r, const site_weights& eta, const coupled_noise& noise) {
-  const auto l = specagg::as_row(p_l).normalise();
-  const auto r = specagg::as_row(p_r).normalise();
+aggregation aggregate_shared(std::uint32_t position, token_id x_l, const auto& p_l, token_id x_r,
+                             const auto& p_r, const site_weights& eta, const coupled_noise& noise) {
+  const auto l = specagg::normalise(p_l);
+  const auto r = specagg::normalise(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   const row_pair rows(l, r);
   const token_id x = specagg::race(rows, eta.law().bind(rows), noise, position).token;
@@ -221,15 +219,15 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 // The agreement of two drafts drawn from these rows, in closed form. One pass. gamma_l: the
 // probability that l's sample is chosen; gamma_r = 1 - gamma_l. If l is chosen, x^l = x is accepted
 // with mass min(p^l, pi)(x), and replaced by x with mass (pi - p^l)+(x); x^r is an independent draw
-// from p^r. The same holds with l and r exchanged. So
+// from p^r. If r is chosen, l and r change places. Therefore
 //   P(both)    = sum gamma_l min(p^l, pi) p^r + gamma_r min(p^r, pi) p^l
 //   P(l alone) = sum gamma_l min(p^l, pi) (1 - p^r) + gamma_r (pi - p^r)+ p^l
 // and alpha^l is as in Eq 5 (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows
 // or weights have no law.
-template <class L, class R>
-agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  const auto l = specagg::as_row(p_l).normalise();
-  const auto r = specagg::as_row(p_r).normalise();
+agreement agreement_of(const auto& p_l, const auto& p_r, const site_weights& eta,
+                       double gamma_l = 0.5) {
+  const auto l = specagg::normalise(p_l);
+  const auto r = specagg::normalise(p_r);
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   if (detail::have_law(l, r, eta) != status::ok) return {none, none, none};
   const row_pair rows(l, r);
@@ -248,10 +246,10 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
 
 // Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. alpha^r: the same with both rows and
 // both weights exchanged. NaN as above.
-template <class L, class R>
-double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  const auto l = specagg::as_row(p_l).normalise();
-  const auto r = specagg::as_row(p_r).normalise();
+double acceptance_eq5(const auto& p_l, const auto& p_r, const site_weights& eta,
+                      double gamma_l = 0.5) {
+  const auto l = specagg::normalise(p_l);
+  const auto r = specagg::normalise(p_r);
   if (detail::have_law(l, r, eta) != status::ok) return std::numeric_limits<double>::quiet_NaN();
   const row_pair rows(l, r);
   const auto pi = eta.law().bind(rows);

@@ -164,20 +164,27 @@ std::size_t truncate(const row_codec& codec, const R& row, std::span<token_id> i
   };
   shortlist<T> list;
   cutoff<T> cut;
+  const mass_unit<T> unit(size);
+  // the shortest prefix of the first `tokens` probabilities with this mass, or with all
+  const auto prefix_of = [&](std::size_t tokens, specagg::mass enough, const auto& weight) {
+    constexpr T lowest = std::numeric_limits<T>::lowest();
+    const logits_in_memory<T> of{mass.data(), tokens};
+    const specagg::mass all = of.mass_from(unit, weight, lowest);
+    return of
+        .shortest_prefix(std::clamp<specagg::mass>(enough, 1, all), lowest, unit.sum(all), lowest,
+                         unit, weight, list)
+        .cut;
+  };
   const std::size_t most = codec.max_tokens();
-  if (most < size && most <= list.capacity / 2 &&
-      list_largest(mass.data(), size, most, list, cut)) {
+  if (most < size && most <= most_listed && list_largest(mass.data(), size, most, list, cut)) {
     for (std::size_t i = 0; i < list.size; ++i) take(list.ids[i], list.logits[i]);
   } else {
-    if (most < size)
-      cut = specagg::detail::shortest_prefix(mass.data(), size, cut, double(most),
-                                             [](T) { return 1.0; });
+    if (most < size) cut = prefix_of(size, unit.at_least(double(most)), count_of_tokens());
     for (std::size_t v = 0; v < size; ++v)
       if (cut.keeps(mass[v], v)) take(token_id(v), mass[v]);
   }
   if (codec.top_p < 1) {
-    cut = specagg::detail::shortest_prefix(mass.data(), n, {}, codec.top_p * sum(),
-                                           [](T x) { return double(x); });
+    cut = prefix_of(n, unit.at_least(codec.top_p * sum()), row_itself());
     for (std::size_t i = std::exchange(n, 0), j = 0; j < i; ++j)
       if (cut.keeps(mass[j], j)) take(ids[j], mass[j]);
   }
@@ -243,52 +250,49 @@ decoded_row decode_counts(const row_codec& codec, std::span<const std::uint8_t> 
 
 // ---- full and half: one value a token, with ids or for the whole vocabulary ---------------------
 
-// Values as numbers; 0: no mass. top: the largest mass of the row.
+// Writes the tokens of a row one after another. top: the largest mass.
 template <class T>
 struct value_writer {
   bool halves;
-  T top;
+  std::span<const token_id> ids;
+  std::span<const T> mass;
+  T top = *std::max_element(mass.begin(), mass.end());
+
   std::size_t width() const { return halves ? 2 : sizeof(T); }
-  std::uint64_t operator()(T x) const {
-    return halves ? detail::half_of(double(x) / double(top) * 0x1p15)
-                  : std::uint64_t(specagg::detail::bit_cast<specagg::detail::bits_of<T>>(x + T(0)));
+  std::uint64_t number(T x) const {  // 0: no mass
+    return halves ? half_of(double(x) / double(top) * 0x1p15)
+                  : std::uint64_t(bit_cast<bits_of<T>>(x + T(0)));
+  }
+  coded_row<T> write_all(std::size_t vocabulary, std::span<std::uint8_t> out) const {
+    const std::size_t bytes = vocabulary * width();
+    if (out.size() < bytes) return {.why = status::invalid_parameter};
+    for (std::size_t v = 0, i = 0; v < vocabulary; ++v) {
+      const bool has_mass = i < ids.size() && std::size_t(ids[i]) == v;
+      store_number(&out[v * width()], has_mass ? number(mass[i++]) : 0, width());
+    }
+    return {.bytes = bytes};
+  }
+  coded_row<T> write_with_ids(std::size_t vocabulary, std::span<std::uint8_t> out) const {
+    bit_writer to(out);
+    const auto k =
+        std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
+    const int low = gap_bits(vocabulary, k);
+    to.put(k, int(std::bit_width(vocabulary)));
+    std::uint64_t next = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::uint64_t x = number(mass[i]);
+      if (x == 0) continue;
+      const std::uint64_t gap = std::uint64_t(ids[i]) - next;
+      to.put_unary(gap >> low);
+      to.put(gap & ((std::uint64_t(1) << low) - 1), low);
+      to.put(x, 8 * int(width()));
+      next += gap + 1;
+    }
+    const std::size_t bytes = to.finish();
+    if (!to.ok()) return {.why = status::invalid_parameter};
+    return {.bytes = bytes};
   }
 };
-template <class T>
-coded_row<T> encode_all(const row_codec& codec, const value_writer<T>& number,
-                        std::span<const token_id> ids, std::span<const T> mass,
-                        std::span<std::uint8_t> out) {
-  const std::size_t width = number.width(), bytes = codec.vocabulary * width;
-  if (out.size() < bytes) return {.why = status::invalid_parameter};
-  for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v) {
-    const bool has_mass = i < ids.size() && std::size_t(ids[i]) == v;
-    store_number(&out[v * width], has_mass ? number(mass[i++]) : 0, width);
-  }
-  return {.bytes = bytes};
-}
-template <class T>
-coded_row<T> encode_with_ids(const row_codec& codec, const value_writer<T>& number,
-                             std::span<const token_id> ids, std::span<const T> mass,
-                             std::span<std::uint8_t> out) {
-  const auto k =
-      std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
-  const int low = gap_bits(codec.vocabulary, k);
-  detail::bit_writer to(out);
-  to.put(k, int(std::bit_width(codec.vocabulary)));
-  std::uint64_t next = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::uint64_t x = number(mass[i]);
-    if (x == 0) continue;
-    const std::uint64_t gap = std::uint64_t(ids[i]) - next;
-    to.put_unary(gap >> low);
-    to.put(gap & ((std::uint64_t(1) << low) - 1), low);
-    to.put(x, 8 * int(number.width()));
-    next += gap + 1;
-  }
-  const std::size_t bytes = to.finish();
-  if (!to.ok()) return {.why = status::invalid_parameter};
-  return {.bytes = bytes};
-}
 
 // Takes the tokens of a row one after another.
 template <class T>
@@ -302,15 +306,12 @@ struct value_reader {
 
   std::size_t width() const { return halves ? 2 : sizeof(T); }
   std::uint64_t end() const {  // no value is as large
-    return halves ? detail::half_of_top + 1u
-                  : specagg::detail::bit_cast<specagg::detail::bits_of<T>>(
-                        std::numeric_limits<T>::infinity());
+    return halves ? half_of_top + 1u : bit_cast<bits_of<T>>(std::numeric_limits<T>::infinity());
   }
   void take(std::uint64_t id, std::uint64_t x) {
     ids[taken] = token_id(id);
     largest = std::max(largest, x);
-    mass[taken] = halves ? T(detail::units_of_half(x))
-                         : specagg::detail::bit_cast<T>(specagg::detail::bits_of<T>(x));
+    mass[taken] = halves ? T(units_of_half(x)) : bit_cast<T>(bits_of<T>(x));
     sum += double(mass[taken++]);
   }
   decoded_row read_all(std::size_t vocabulary, std::span<const std::uint8_t> in) {
@@ -323,7 +324,9 @@ struct value_reader {
     }
     return finish(bytes);
   }
-  decoded_row read_with_ids(std::size_t vocabulary, std::size_t most, detail::bit_reader from) {
+  decoded_row read_with_ids(std::size_t vocabulary, std::size_t most,
+                            std::span<const std::uint8_t> in) {
+    bit_reader from(in);
     const std::uint64_t count = from.take(int(std::bit_width(vocabulary)));
     if (count == 0 || count > most) return {.why = status::invalid_row};
     const int low = gap_bits(vocabulary, count);
@@ -339,7 +342,7 @@ struct value_reader {
     return finish(from.bytes());
   }
   decoded_row finish(std::size_t bytes) {
-    if (halves && largest != detail::half_of_top) return {.why = status::invalid_row};
+    if (halves && largest != half_of_top) return {.why = status::invalid_row};
     for (std::size_t i = 0; i < taken && halves; ++i) mass[i] = T(double(mass[i]) / sum);
     return {.bytes = bytes, .tokens = taken};
   }
@@ -367,16 +370,15 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
                     std::span<std::uint8_t> out) {
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
-  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise().why();
+  if (const status s = specagg::normalise(sparse_row<T>(ids, mass, codec.vocabulary)).why();
       s != status::ok)
     return fail(s);
 
   if (codec.format == row_codec::values::counts)
     return detail::encode_counts(codec, ids, mass, out);
-  const detail::value_writer<T> number{codec.format == row_codec::values::half,
-                                       *std::max_element(mass.begin(), mass.end())};
-  return codec.truncates() ? detail::encode_with_ids(codec, number, ids, mass, out)
-                           : detail::encode_all(codec, number, ids, mass, out);
+  const detail::value_writer<T> values{codec.format == row_codec::values::half, ids, mass};
+  return codec.truncates() ? values.write_with_ids(codec.vocabulary, out)
+                           : values.write_all(codec.vocabulary, out);
 }
 
 // Decodes the row at the front of `in`. ids and mass need at least max_tokens elements; they hold
@@ -389,13 +391,13 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in,
   if (!codec.valid() || ids.size() < most || mass.size() < most)
     return {.why = status::invalid_parameter};
   detail::value_reader<T> values{codec.format == row_codec::values::half, ids, mass};
-  const detail::decoded_row read =
-      codec.format == row_codec::values::counts ? detail::decode_counts(codec, in, ids, mass)
-      : codec.truncates() ? values.read_with_ids(codec.vocabulary, most, detail::bit_reader(in))
-                          : values.read_all(codec.vocabulary, in);
+  const auto read = codec.format == row_codec::values::counts
+                        ? detail::decode_counts(codec, in, ids, mass)
+                    : codec.truncates() ? values.read_with_ids(codec.vocabulary, most, in)
+                                        : values.read_all(codec.vocabulary, in);
   if (read.why != status::ok) return {.why = read.why};
   const sparse_row<T> row(ids.first(read.tokens), mass.first(read.tokens), codec.vocabulary);
-  coded_row<T> result{.bytes = read.bytes, .row = row.normalise()};
+  coded_row<T> result{.bytes = read.bytes, .row = specagg::normalise(row)};
   if (result.row.why() != status::ok) return {.why = result.row.why()};
   return result;
 }
@@ -415,7 +417,7 @@ auto encode(
   if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary)
     return fail(status::invalid_parameter);
   if (given.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
-  const auto& row = given.normalise();
+  const auto& row = specagg::normalise(given);
   if (row.why() != status::ok) return fail(row.why());
   const std::size_t n = detail::truncate(codec, row, ids, mass);
   const auto written = encode<T>(codec, ids.first(n), mass.first(n), out);

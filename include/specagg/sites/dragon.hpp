@@ -41,24 +41,21 @@ template <Chooser L = random_streams, Chooser R = L>
 struct independent_drafts {
   L site_l;
   R site_r;
-  template <Row D>
-  token_id draw(side s, const D& row, std::uint32_t step, std::span<double> scratch) {
+  token_id draw(side s, const Row auto& row, std::uint32_t step, std::span<double> scratch) {
     const moment m{stream::draft, step, 0};
     return s == side::l ? specagg::draw(row, m, site_l, scratch)
                         : specagg::draw(row, m, site_r, scratch);
   }
   // Makes one token of both drafts; no token if a row is not valid.
-  template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
-                        Rows&& rows, std::span<double> scratch) {
+                        auto&& rows, std::span<double> scratch) {
     const auto l = rows(side::l), r = rows(side::r);
     if (l.why != status::ok || r.why != status::ok)
       return {.why = l.why != status::ok ? l.why : r.why};
     return specagg::sites::aggregate(step, site_draft{x_l, l.row, site_l},
                                      site_draft{x_r, r.row, site_r}, eta, scratch);
   }
-  template <class Rows>
-  agreement expected(const site_weights& eta, Rows&& rows) const {
+  agreement expected(const site_weights& eta, auto&& rows) const {
     return agreement_of(rows(side::l).row, rows(side::r).row, eta);
   }
 };
@@ -66,13 +63,11 @@ struct independent_drafts {
 // for any rows and weights.
 struct shared_drafts {
   coupled_noise noise;
-  template <Row D>
-  token_id draw(side, const D& row, std::uint32_t step, std::span<double>) const {
+  token_id draw(side, const Row auto& row, std::uint32_t step, std::span<double>) const {
     return race(row, noise, step);
   }
-  template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
-                        Rows&& rows, std::span<double>) const {
+                        auto&& rows, std::span<double>) const {
     if (x_l == x_r) return {x_l, true, true, status::ok};
     const auto l = rows(side::l), r = rows(side::r);
     if (l.why != status::ok || r.why != status::ok)
@@ -114,12 +109,12 @@ struct stay {
 // T: float or double, matching real_bytes. The constructor allocates all memory. A hello that is
 // not valid() is a problem(), and nothing happens.
 template <class T, class Coupling, class Schedule = stay>
-class dragon_site {
+class dragon_site : public detail::site {
  public:
   // prompt: the first tokens of the text, or nothing if the site is to learn them from the other.
   dragon_site(const hello& own, std::span<const token_id> prompt, Coupling coupling,
               Schedule schedule = {})
-      : link_(own),
+      : site(own, prompt),
         coupling_(std::move(coupling)),
         schedule_(std::move(schedule)),
         aggregates_(terms().first),
@@ -127,26 +122,16 @@ class dragon_site {
         ids_(2 * terms().codec.max_tokens()),
         mass_(2 * terms().codec.vocabulary),
         scratch_(verify_scratch(terms().codec.vocabulary)) {
-    assert(!valid(own) || (sizeof(T) == own.real_bytes && prompt.size() <= own.most_tokens));
+    assert(!valid(own) || sizeof(T) == own.real_bytes);
     for (auto& drafts : drafts_) drafts.resize(terms().look_ahead);
-    text_.reserve(terms().most_tokens);
-    text_.assign(prompt.begin(), prompt.end());
     epoch_ = {size(), size()};
     keep_ = size();
   }
 
-  // The prompt and all settled tokens.
-  const std::vector<token_id>& text() const { return text_; }
-  // Why this end neither sends nor receives until the next connection; empty if all is well.
-  const std::string& problem() const { return link_.problem(); }
   // The side that makes the next token.
   side aggregates() const { return aggregates_; }
   // The step after the last step at which a draft of the side was rejected.
   std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
-  // The text has most_tokens tokens, or its end was emitted.
-  bool finished() const {
-    return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
-  }
   // Token i of the text, or of this side's drafts after it.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : at(me(), i).token; }
   // The number of drafts of a side from the next step on.
@@ -157,25 +142,14 @@ class dragon_site {
   // ---- events -----------------------------------------------------------------------------------
 
   // Decoding may begin before there is a connection.
-  template <class Sink>
-  void start(Sink& sink) {
-    go_on(sink);
-  }
-  template <class Sink>
-  void connected(Sink& sink) {
+  void start(auto& sink) { go_on(sink); }
+  void connected(auto& sink) {
     link_.connected(sink);
     go_on(sink);
   }
-  void disconnected() { link_.disconnected(); }
-  // Sends an echo. After a round trip its stamp is given to sink.echoed().
-  template <class Sink>
-  void ping(std::uint64_t stamp, Sink& sink) {
-    link_.send(echo{stamp}, sink);
-  }
 
   // The result of an order: the row, h (see aggregate.hpp), and the seconds it took.
-  template <class D, class Sink>
-  void decoded(std::uint32_t ticket, const D& row, double h, double seconds, Sink& sink) {
+  void decoded(std::uint32_t ticket, const auto& row, double h, double seconds, auto& sink) {
     if (!busy_ || ticket != ticket_) return;
     busy_ = false;
     const std::uint32_t step = ordered_;
@@ -196,8 +170,7 @@ class dragon_site {
   }
 
   // A message of the other site. An invalid message closes the connection (problem()).
-  template <class Sink>
-  void received(std::span<const std::uint8_t> bytes, Sink& sink) {
+  void received(std::span<const std::uint8_t> bytes, auto& sink) {
     message m;
     const auto what = link_.receive(bytes, m, sink);
     if (what == handshake::arrival::reborn) {  // it has lost its drafts, and will draw new ones
@@ -219,8 +192,7 @@ class dragon_site {
 
   // Call it on a timer. The period must be longer than a round trip. If nothing new has come since
   // the last call, something may be lost.
-  template <class Sink>
-  void tick(Sink& sink) {
+  void tick(auto& sink) {
     if (!link_.open()) link_.knock(sink);
     else if (!news_ && !finished()) send_progress(sink);
     news_ = false;
@@ -236,10 +208,8 @@ class dragon_site {
     std::uint32_t asked = 0;  // requests for it by the other end: see repeat_is_due()
   };
   static constexpr std::size_t index(side s) { return std::size_t(s); }
-  const hello& terms() const { return link_.terms(); }
   side me() const { return terms().from; }
   side peer() const { return me() == side::l ? side::r : side::l; }
-  std::uint32_t size() const { return std::uint32_t(text_.size()); }
 
   // The slot of a step's draft. Drafts of K consecutive steps have different slots.
   const draft_slot& at(side s, std::uint32_t step) const {
@@ -262,22 +232,19 @@ class dragon_site {
     return step;
   }
 
-  template <class Sink>
-  void send_draft(std::uint32_t step, Sink& sink) {
+  void send_draft(std::uint32_t step, auto& sink) {
     const draft_slot& d = at(me(), step);
     link_.send(drafted{d.epoch, step, d.token, d.h, d.seconds, row_of(me(), step).first(d.bytes)},
                sink);
   }
-  template <class Sink>
-  void send_settled(std::uint32_t first, std::size_t count, Sink& sink) {
+  void send_settled(std::uint32_t first, std::size_t count, auto& sink) {
     settled_text m = part_of(text_, first, first + count);
     for (std::size_t s = 0; s < 2; ++s)
       m.epoch[s] = std::min(epoch_[s], std::uint32_t(first + count));
     m.next = aggregates_;
     link_.send(m, sink);
   }
-  template <class Sink>
-  void send_progress(Sink& sink) {
+  void send_progress(auto& sink) {
     link_.send(progress{size(), epoch(peer()), lacking(peer())}, sink);
   }
 
@@ -287,8 +254,7 @@ class dragon_site {
     return decode<T>(terms().codec, bytes, std::span(ids_).subspan(index(s) * most, most),
                      std::span(mass_).subspan(index(s) * V, V));
   }
-  template <class Sink>
-  void on(const drafted& d, Sink& sink) {
+  void on(const drafted& d, auto& sink) {
     if (d.step < size() || d.step >= size() + terms().look_ahead || d.epoch < epoch(peer())) return;
     const coded_row<T> row = row_from(peer(), d.row);
     if (row.why != status::ok || row.bytes != d.row.size()) {
@@ -304,21 +270,18 @@ class dragon_site {
     seconds_[index(peer())] = d.seconds;
     news_ = true;
   }
-  template <class Sink>
-  void on(const settled_text& m, Sink& sink) {
+  void on(const settled_text& m, auto& sink) {
     if (m.first > size()) return send_progress(sink);  // tokens in between are lost or late
-    if (const std::string where = conflict(text_, m); !where.empty())
-      return link_.refuse(where, sink);
-    if (m.first + m.count <= size()) return;
-    for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
+    const auto tokens = unknown_tokens(m, sink);
+    if (tokens.empty()) return;
+    for (const token_id x : tokens) settle(x, sink);
     for (const side s : {side::l, side::r})
       if (m.epoch[index(s)] > epoch(s)) reject(s, m.epoch[index(s)] - 1);
     if (m.count == 1) learn(outcome_of(m.first, peer()));
     hand_over(m.next, sink);
     if (m.count > 1) send_progress(sink);  // this site was behind, and may still be
   }
-  template <class Sink>
-  void on(const progress& p, Sink& sink) {
+  void on(const progress& p, auto& sink) {
     if (p.size > size()) return send_progress(sink);
     const auto count = std::min<std::size_t>(size() - p.size, most_tokens_in_message);
     if (count > 0) send_settled(p.size, count, sink);
@@ -335,13 +298,10 @@ class dragon_site {
       keep_ = std::min(keep_, step);
     }
   }
-  template <class Sink>
-  void settle(token_id x, Sink& sink) {
+  void settle(token_id x, auto& sink) {
     const std::uint32_t step = size();
     if (!has(me(), step) || at(me(), step).token != x) reject(me(), step);
-    text_.push_back(x);
-    news_ = true;
-    sink.emit(step, x);
+    append(x, sink);
   }
   // The outcome of `step`, which must be the last settled step.
   dragon_outcome outcome_of(std::uint32_t step, side aggregated_at) const {
@@ -358,14 +318,12 @@ class dragon_site {
   void learn(const dragon_outcome& o) {
     if constexpr (requires { schedule_.learned(o); }) schedule_.learned(o);
   }
-  template <class Sink>
-  void hand_over(side next, Sink& sink) {
+  void hand_over(side next, auto& sink) {
     if (next != aggregates_) sink.aggregates(aggregates_ = next);
   }
 
   // Does everything that can be done now.
-  template <class Sink>
-  void go_on(Sink& sink) {
+  void go_on(auto& sink) {
     while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
       const std::uint32_t step = size();
       const auto rows = [&](side s) {
@@ -402,10 +360,8 @@ class dragon_site {
     sink.decode(order);
   }
 
-  handshake link_;
   Coupling coupling_;
   Schedule schedule_;
-  std::vector<token_id> text_;
   side aggregates_;
   std::array<std::uint32_t, 2> epoch_ = {};  // by side, as all pairs here
   std::array<float, 2> seconds_ = {};
@@ -414,9 +370,7 @@ class dragon_site {
   std::vector<token_id> ids_;
   std::vector<T> mass_;
   std::vector<double> scratch_;
-  bool busy_ = false, news_ = false;
-  std::uint32_t ticket_ = 0, ordered_ = 0;  // of the last order
-  std::uint32_t keep_ = 0;                  // number of tokens seen by the model that still hold
+  std::uint32_t ordered_ = 0;  // the step of the last order
 };
 
 }  // namespace sites

@@ -73,23 +73,22 @@ struct site_row {
 template <class R>
 site_row(const R&) -> site_row<R>;
 
-template <class T, LogitSource L, LogitSource R, class Weights, class Drafts, class P>
-dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& drafts,
-                           dragon_workspace<T>& work, P& processor) {
+dragon_result dragon_round(auto& both, const auto& weights, auto& drafts) {
   dragon_result result;
+  text& t = both.t;
+  auto& work = both.work;
   auto& [p_l, p_r] = work.rows;
-  status s = specagg::detail::ready(t, work.vocabulary, l, r);
-  if (s == status::ok)
-    s = specagg::detail::next_row(t, l, processor, work.options.sample, work.logits[0], p_l);
-  if (s == status::ok)
-    s = specagg::detail::next_row(t, r, processor, work.options.sample, work.logits[1], p_r);
+  const sampling& sample = work.options.sample;
+  status s = both.ready();
+  if (s == status::ok) s = both.next_row(both.small, sample, work.logits[0], p_l);
+  if (s == status::ok) s = both.next_row(both.large, sample, work.logits[1], p_r);
   result.why = s;
   if (s != status::ok) return result;
 
   const site_weights eta = detail::weights_after(weights, t.tokens.first(t.size));
   result.weights = eta;
   result.why = status::undefined_target;
-  if (!detail::is_law(eta)) return result;
+  if (!is_law(eta)) return result;
   const auto step = std::uint32_t(t.size);
   const token_id x_l = drafts.draw(side::l, p_l, step, work.scratch);
   const token_id x_r = drafts.draw(side::r, p_r, step, work.scratch);
@@ -104,7 +103,7 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   const bool accepted = a.accepted_l || a.accepted_r;
   work.emissions[0] = {a.token, accepted ? origin::accepted : origin::residual, a.why,
                        log(fma(eta.l, double(p_l[x]), eta.r * p)), log(p)};
-  specagg::append(t, a.token, processor);
+  specagg::append(t, a.token, both.processor);
   result.accepted_l = a.accepted_l;
   result.accepted_r = a.accepted_r;
   result.emitted = 1;
@@ -146,12 +145,8 @@ template <class L, class R, SiteWeights Weights, class Drafts>
 status dragon_decode(
     L&& l, R&& r, const Weights& weights, Drafts&& drafts,
     const decode_request<dragon_workspace<typename std::remove_reference_t<R>::value_type>>& how) {
-  processor_ref processor = how.processor;
-  const auto round = [&](std::size_t) {
-    return detail::dragon_round(how.text, l, r, weights, drafts, how.work, processor);
-  };
-  const auto cut = [&](std::size_t n) { return specagg::truncate(how.text, n, processor, l, r); };
-  return specagg::detail::decode(how, round, cut);
+  specagg::detail::model_pair both(l, r, how);
+  return both.decode([&](std::size_t) { return detail::dragon_round(both, weights, drafts); });
 }
 
 }  // namespace sites

@@ -53,69 +53,37 @@ SPECAGG_FLATTEN void write_row(const R& row, T* to) {
   }
 }
 
-// The part that both ends have in common. The text is the settled tokens. The two ends differ in
-// how much of the text they may tell each other.
+// The part that both ends have in common. The two ends differ in how much of the text they may tell
+// each other.
 template <class T, class Chooser>
-class split_end {
- public:
-  const std::vector<token_id>& text() const { return text_; }
-  const std::string& problem() const { return link_.problem(); }
-  bool finished() const {
-    return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
-  }
-  void disconnected() { link_.disconnected(); }
-  // Sends an echo. After a round trip its stamp is given to sink.echoed().
-  template <class Sink>
-  void ping(std::uint64_t stamp, Sink& sink) {
-    link_.send(echo{stamp}, sink);
-  }
-
+class split_end : public site {
  protected:
   split_end(const hello& own, std::span<const token_id> prompt, Chooser chooser,
             const coupled_noise& noise)
-      : link_(own),
+      : site(own, prompt),
         chooser_(std::move(chooser)),
         noise_(noise),
         work_(terms().codec, terms().look_ahead) {
-    assert(!valid(own) || (sizeof(T) == own.real_bytes && prompt.size() <= own.most_tokens &&
-                           own.kind >= protocol::dsd));
-    text_.reserve(terms().most_tokens);
-    text_.assign(prompt.begin(), prompt.end());
+    assert(!valid(own) || (sizeof(T) == own.real_bytes && own.kind >= protocol::dsd));
   }
-  const hello& terms() const { return link_.terms(); }
-  std::uint32_t size() const { return std::uint32_t(text_.size()); }
-  template <class Sink>
-  void append(token_id x, Sink& sink) {
-    text_.push_back(x);
-    news_ = true;
-    sink.emit(size() - 1, x);
-  }
-  template <class Sink>
-  void send_progress(Sink& sink) {
-    link_.send(progress{.size = size()}, sink);
-  }
+  void send_progress(auto& sink) { link_.send(progress{.size = size()}, sink); }
   // Sends the other end the tokens first .. end - 1, which it lacks, or as many as fit in a
   // message. True if all of them were sent.
-  template <class Sink>
-  bool send_settled(std::uint32_t first, std::uint32_t end, Sink& sink) {
+  bool send_settled(std::uint32_t first, std::uint32_t end, auto& sink) {
     if (first >= end) return true;
     const settled_text m = part_of(text_, first, end);
     link_.send(m, sink);
     return m.first + m.count == end;
   }
   // Adds the tokens of the message that this end lacked. True if it lacked any.
-  template <class Sink>
-  bool learn(const settled_text& m, Sink& sink) {
+  bool learn(const settled_text& m, auto& sink) {
     if (m.first > size()) {
       send_progress(sink);
       return false;
     }
-    if (const std::string where = conflict(text_, m); !where.empty()) {
-      link_.refuse(where, sink);
-      return false;
-    }
-    if (m.first + m.count <= size()) return false;
-    for (std::size_t i = size() - m.first; i < m.count; ++i) append(m.tokens[i], sink);
+    const auto tokens = unknown_tokens(m, sink);
+    for (const token_id x : tokens) append(x, sink);
+    if (tokens.empty()) return false;
     if (m.count > 1) send_progress(sink);  // there may be more tokens
     return true;
   }
@@ -124,13 +92,9 @@ class split_end {
     return {tokens, start, terms().end_of_text, start + tokens.size() < terms().most_tokens};
   }
 
-  handshake link_;
   Chooser chooser_;
   coupled_noise noise_;
   split_workspace<T> work_;
-  std::vector<token_id> text_;
-  bool busy_ = false, news_ = false;
-  std::uint32_t ticket_ = 0, keep_ = 0;
 };
 
 }  // namespace detail
@@ -145,7 +109,7 @@ class split_device : public detail::split_end<T, Chooser> {
  public:
   split_device(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
                const coupled_noise& noise = coupled_noise(0))
-      : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
+      : base(agreed, prompt, std::move(chooser), noise),
         q_(terms().kind == protocol::dssd ? terms().look_ahead * terms().codec.vocabulary : 0) {}
 
   // Token i of the text, or of the draft after it; no_token after them.
@@ -156,25 +120,20 @@ class split_device : public detail::split_end<T, Chooser> {
   std::size_t draft_size() const { return work_.up.drafted.tokens.size(); }
 
   // Drafting may begin before there is a connection.
-  template <class Sink>
-  void start(Sink& sink) {
-    begin_round(no_token, sink);
-  }
+  void start(auto& sink) { begin_round(no_token, sink); }
   // A connection was made; the connection before it has ended with disconnected().
-  template <class Sink>
-  void connected(Sink& sink) {
+  void connected(auto& sink) {
     asked_ = 0;
     link_.connected(sink);
   }
   // The result of an order: the draft model's row. h and seconds are DRAGON's.
-  template <class D, class Sink>
-  void decoded(std::uint32_t ticket, const D& distribution, double /*h*/, double /*seconds*/,
-               Sink& sink) {
+  void decoded(std::uint32_t ticket, const auto& distribution, double /*h*/, double /*seconds*/,
+               auto& sink) {
     if (!busy_ || ticket != ticket_) return;
     busy_ = false;
     const protocol kind = terms().kind;
     const std::size_t j = draft_size();
-    const auto row = specagg::as_row(distribution).normalise();
+    const auto row = specagg::normalise(distribution);
     status s = row.why();
     if (s == status::ok)
       s = kind == protocol::dssd           ? draft_split(work_, row, chooser_)
@@ -189,8 +148,7 @@ class split_device : public detail::split_end<T, Chooser> {
     go_on(sink);
   }
   // Takes a message of the server. An invalid message closes the connection (problem()).
-  template <class Sink>
-  void received(std::span<const std::uint8_t> bytes, Sink& sink) {
+  void received(std::span<const std::uint8_t> bytes, auto& sink) {
     message m;
     const auto what = link_.receive(bytes, m, sink);
     if (what == handshake::arrival::opened || what == handshake::arrival::reborn) {
@@ -205,14 +163,13 @@ class split_device : public detail::split_end<T, Chooser> {
     else link_.refuse("a message of another protocol", sink);
   }
   // Call it on a timer. The period must be longer than a round trip and a scoring.
-  template <class Sink>
-  void tick(Sink& sink) {
+  void tick(auto& sink) {
     if (!link_.open()) link_.knock(sink);
     else if (waiting() && repeat_is_due(++asked_)) send_request(sink);
   }
 
  private:
-  using base = detail::split_end<T, Chooser>;
+  using base = typename split_device::split_end;
   using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size,
       base::terms, base::text_, base::ticket_, base::work_;
 
@@ -223,16 +180,14 @@ class split_device : public detail::split_end<T, Chooser> {
   }
   bool waiting() const { return !busy_ && !this->finished() && size() > 0 && whole(); }
 
-  template <class Sink>
-  void begin_round(token_id correction, Sink& sink) {
+  void begin_round(token_id correction, auto& sink) {
     begin_draft(work_, size(), terms().end_of_text, correction);
     busy_ = dead_end_ = false;
     asked_ = 0;
     if (!this->finished()) go_on(sink);
     else if (correction != no_token) this->send_settled(size() - 1, size(), sink);
   }
-  template <class Sink>
-  void go_on(Sink& sink) {
+  void go_on(auto& sink) {
     if (waiting()) return send_request(sink);
     if (this->finished() || size() == 0 || !link_.problem().empty()) return;
     const auto step = std::uint32_t(size() + draft_size());
@@ -241,8 +196,7 @@ class split_device : public detail::split_end<T, Chooser> {
     keep_ = step;
     sink.decode(order);
   }
-  template <class Sink>
-  void send_request(Sink& sink) {
+  void send_request(auto& sink) {
     const uplink<T>& up = work_.up;
     split_request m{.start = up.drafted.start,
                     .correction = up.correction,
@@ -253,8 +207,7 @@ class split_device : public detail::split_end<T, Chooser> {
     link_.send(m, sink);
   }
 
-  template <class Sink>
-  void on(const split_answer& a, Sink& sink) {
+  void on(const split_answer& a, auto& sink) {
     if (!waiting() || a.start != size()) return;
     const std::size_t V = terms().codec.vocabulary;
     const draft mine = this->draft_of(work_.up.drafted.tokens, size());
@@ -282,15 +235,13 @@ class split_device : public detail::split_end<T, Chooser> {
     if (f.token != no_token) this->append(f.token, sink);
     begin_round(f.correction, sink);
   }
-  template <class Sink>
-  void on(const settled_text& m, Sink& sink) {
+  void on(const settled_text& m, auto& sink) {
     const std::uint32_t before = size();
     if (!this->learn(m, sink)) return;
     keep_ = std::min(keep_, before);
     begin_round(no_token, sink);
   }
-  template <class Sink>
-  void on(const progress& p, Sink& sink) {
+  void on(const progress& p, auto& sink) {
     if (!this->send_settled(p.size, size(), sink) || p.size >= size() || !waiting()) return;
     if (repeat_is_due(++asked_)) send_request(sink);
   }
@@ -310,7 +261,7 @@ class split_server : public detail::split_end<T, Chooser> {
  public:
   split_server(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
                const coupled_noise& noise = coupled_noise(0))
-      : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
+      : base(agreed, prompt, std::move(chooser), noise),
         tokens_(terms().look_ahead),
         probabilities_(terms().look_ahead),
         rows_(sends_rows_up(terms().kind) ? terms().look_ahead * row_bytes(terms()) : 0),
@@ -324,16 +275,11 @@ class split_server : public detail::split_end<T, Chooser> {
   }
 
   // Nothing to do: a server waits for a draft.
-  template <class Sink>
-  void start(Sink&) {}
+  void start(auto&) {}
   // A connection was made; the connection before it has ended with disconnected().
-  template <class Sink>
-  void connected(Sink& sink) {
-    link_.connected(sink);
-  }
+  void connected(auto& sink) { link_.connected(sink); }
   // The rows of an order: a list (rows/rows.hpp) with one row more than drafted tokens.
-  template <class PRows, class Sink>
-  void scored(std::uint32_t ticket, PRows&& p_rows, Sink& sink) {
+  void scored(std::uint32_t ticket, auto&& p_rows, auto& sink) {
     if (!busy_ || ticket != ticket_) return;
     busy_ = false;
     const row_codec& codec = terms().codec;
@@ -363,8 +309,7 @@ class split_server : public detail::split_end<T, Chooser> {
         sink);
   }
   // A message of the device. An invalid message closes the connection (problem()).
-  template <class Sink>
-  void received(std::span<const std::uint8_t> bytes, Sink& sink) {
+  void received(std::span<const std::uint8_t> bytes, auto& sink) {
     message m;
     const auto what = link_.receive(bytes, m, sink);
     if (what == handshake::arrival::opened || what == handshake::arrival::reborn)
@@ -376,20 +321,18 @@ class split_server : public detail::split_end<T, Chooser> {
     else link_.refuse("a message of another protocol", sink);
   }
   // Call it on a timer. The period must be longer than a round trip.
-  template <class Sink>
-  void tick(Sink& sink) {
+  void tick(auto& sink) {
     if (!link_.open()) link_.knock(sink);
     else if (!news_ && !busy_ && !this->finished()) this->send_progress(sink);
     news_ = false;
   }
 
  private:
-  using base = detail::split_end<T, Chooser>;
+  using base = typename split_server::split_end;
   using base::busy_, base::chooser_, base::keep_, base::link_, base::news_, base::noise_,
       base::size, base::terms, base::text_, base::ticket_, base::work_;
 
-  template <class Sink>
-  void on(const split_request& r, Sink& sink) {
+  void on(const split_request& r, auto& sink) {
     const auto refuse = [&](const std::string& why) {
       link_.refuse("draft at position " + std::to_string(r.start) + ": " + why, sink);
     };
@@ -427,16 +370,14 @@ class split_server : public detail::split_end<T, Chooser> {
     keep_ = order.end;
     sink.score(order);
   }
-  template <class Sink>
-  void on(const settled_text& m, Sink& sink) {
+  void on(const settled_text& m, auto& sink) {
     const std::uint32_t before = size();
     if (!this->learn(m, sink)) return;
     keep_ = std::min(keep_, before);
     start_ = size();
     busy_ = answered_ = false;
   }
-  template <class Sink>
-  void on(const progress& p, Sink& sink) {
+  void on(const progress& p, auto& sink) {
     if (p.size > size()) this->send_progress(sink);
     else this->send_settled(p.size, start_, sink);
   }

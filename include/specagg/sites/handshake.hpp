@@ -3,7 +3,10 @@
 // site, and refuses if their terms differ. Also the order that every site gives to its model.
 #pragma once
 #include <bit>
+#include <cassert>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <specagg/printable.hpp>
@@ -52,13 +55,11 @@ class handshake {
   // if all is well.
   const std::string& problem() const { return problem_; }
 
-  template <class M, class Sink>
-  void send(const M& m, Sink& sink) {
+  void send(const auto& m, auto& sink) {
     if (open()) write(m, own_, sink);
   }
   // A connection was made: forgets the last problem, and says hello.
-  template <class Sink>
-  void connected(Sink& sink) {
+  void connected(auto& sink) {
     if (!valid(own_)) return;
     problem_.clear();
     own_.heard = false;
@@ -68,19 +69,14 @@ class handshake {
   // The connection has ended.
   void disconnected() { own_.heard = connected_ = false; }
   // Says hello. Called on a timer until the hello of the other end has come.
-  template <class Sink>
-  void knock(Sink& sink) {
+  void knock(auto& sink) {
     if (connected_ && problem_.empty()) write(own_, own_, sink);
   }
   // Tells the other end the reason, and listens no more on this connection. The first reason
   // counts.
-  template <class Sink>
-  void refuse(const std::string& reason, Sink& sink) {
-    refuse(reason, protocol_version, sink);
-  }
+  void refuse(const std::string& reason, auto& sink) { refuse(reason, protocol_version, sink); }
   // `m` has views of `bytes`. It is valid only if the result is `content`.
-  template <class Sink>
-  arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
+  arrival receive(std::span<const std::uint8_t> bytes, message& m, auto& sink) {
     if (!connected_ || !problem_.empty()) return arrival::nothing;
     const wire w = decode(bytes, own_, m);
     if (w == wire::damaged) {
@@ -117,14 +113,12 @@ class handshake {
 
  private:
   // version: of the end that is told the reason
-  template <class Sink>
-  void refuse(const std::string& reason, std::uint32_t version, Sink& sink) {
+  void refuse(const std::string& reason, std::uint32_t version, auto& sink) {
     if (!problem_.empty()) return;
     problem_ = printable(reason);  // it may name what the other end has said
     if (connected_) write(refusal{short_text(problem_)}, hello{.version = version}, sink);
   }
-  template <class M, class Sink>
-  void write(const M& m, const hello& terms, Sink& sink) {
+  void write(const auto& m, const hello& terms, auto& sink) {
     if (const std::size_t n = encode(m, terms, out_); n > 0)
       sink.send(std::span<const std::uint8_t>(out_).first(n));
   }
@@ -134,6 +128,55 @@ class handshake {
   bool connected_ = false, met_ = false;
   std::uint64_t life_ = 0;  // of the other end
 };
+
+namespace detail {
+
+// The common part of all sites: the link, the order that the model has, and the text, which is the
+// settled tokens.
+class site {
+ public:
+  // The prompt and all settled tokens.
+  const std::vector<token_id>& text() const { return text_; }
+  // Why this end neither sends nor receives until the next connection; empty if all is well.
+  const std::string& problem() const { return link_.problem(); }
+  // The text has most_tokens tokens, or its end was emitted.
+  bool finished() const {
+    return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
+  }
+  void disconnected() { link_.disconnected(); }
+  // Sends an echo. After a round trip its stamp is given to sink.echoed().
+  void ping(std::uint64_t stamp, auto& sink) { link_.send(echo{stamp}, sink); }
+
+ protected:
+  site(const hello& own, std::span<const token_id> prompt) : link_(own) {
+    assert(!valid(own) || prompt.size() <= own.most_tokens);
+    text_.reserve(terms().most_tokens);
+    text_.assign(prompt.begin(), prompt.end());
+  }
+  const hello& terms() const { return link_.terms(); }
+  std::uint32_t size() const { return std::uint32_t(text_.size()); }
+  void append(token_id x, auto& sink) {
+    text_.push_back(x);
+    news_ = true;
+    sink.emit(size() - 1, x);
+  }
+  // The tokens of a message that this end lacks; the message must not begin after the text. None if
+  // it contradicts the text, and then it is refused.
+  std::span<const token_id> unknown_tokens(const settled_text& m, auto& sink) {
+    const std::string where = conflict(text_, m);
+    if (!where.empty()) link_.refuse(where, sink);
+    if (!where.empty() || m.first + m.count <= size()) return {};
+    return std::span(m.tokens).first(m.count).subspan(size() - m.first);
+  }
+
+  handshake link_;
+  std::vector<token_id> text_;
+  bool busy_ = false, news_ = false;
+  std::uint32_t ticket_ = 0;  // of the last order
+  std::uint32_t keep_ = 0;    // number of tokens seen by the model that still hold
+};
+
+}  // namespace detail
 
 }  // namespace sites
 SPECAGG_END

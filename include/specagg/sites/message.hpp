@@ -133,19 +133,18 @@ class wire_writer {
   wire_writer(std::span<std::uint8_t> to, const hello& agreed) : terms(agreed), to_(to) {}
   const hello& terms;
   wire why = wire::ok;
-  template <class N>
-  void number(const N& x, std::uint64_t /*most*/) {
+  void number(const auto& x, std::uint64_t /*most*/) {
     auto rest = std::uint64_t(x);
     for (; rest >= 0x80; rest >>= 7) put(std::uint8_t(rest | 0x80));
     put(std::uint8_t(rest));
   }
   void fixed(std::uint64_t x, std::size_t bytes) {
     std::uint8_t b[8];
-    detail::store_number(b, x, bytes);
+    store_number(b, x, bytes);
     for (std::size_t i = 0; i < bytes; ++i) put(b[i]);
   }
-  void real(const float& x) { fixed(specagg::detail::bit_cast<std::uint32_t>(x), 4); }
-  void real(const double& x) { fixed(specagg::detail::bit_cast<std::uint64_t>(x), 8); }
+  void real(const float& x) { fixed(bit_cast<std::uint32_t>(x), 4); }
+  void real(const double& x) { fixed(bit_cast<std::uint64_t>(x), 8); }
   void text(const short_text& s) {
     number(s.size, most_text_in_message);
     for (const char c : s.view()) put(std::uint8_t(c));
@@ -188,10 +187,10 @@ class wire_reader {
   std::uint64_t fixed(std::size_t bytes) {
     std::uint8_t b[8] = {};
     for (std::size_t i = 0; i < bytes; ++i) b[i] = take();
-    return detail::load_number(b, bytes);
+    return load_number(b, bytes);
   }
-  void real(float& x) { x = specagg::detail::bit_cast<float>(std::uint32_t(fixed(4))); }
-  void real(double& x) { x = specagg::detail::bit_cast<double>(fixed(8)); }
+  void real(float& x) { x = bit_cast<float>(std::uint32_t(fixed(4))); }
+  void real(double& x) { x = bit_cast<double>(fixed(8)); }
   void text(short_text& s) {
     number(s.size, most_text_in_message);
     for (std::size_t i = 0; i < s.size; ++i) s.characters[i] = char(take());
@@ -219,21 +218,18 @@ class wire_reader {
   std::span<const std::uint8_t> from_;
 };
 
-template <class C>
-void token_field(C& c, token_id& t) {  // encoded as t + 1; 0: no token
+void token_field(auto& c, token_id& t) {  // encoded as t + 1; 0: no token
   std::uint64_t x = std::uint64_t(std::int64_t(t) + 1);
   c.number(x, c.terms.codec.vocabulary);
   t = token_id(std::int64_t(x) - 1);
 }
 // A step that is at most `end`, encoded as its distance from `end`.
-template <class C>
-void step_before(C& c, std::uint32_t& step, std::uint32_t end) {
+void step_before(auto& c, std::uint32_t& step, std::uint32_t end) {
   std::uint32_t distance = end - step;
   c.number(distance, end);
   step = end - distance;
 }
-template <class C>
-void tokens_field(C& c, std::size_t& count, auto& tokens, std::size_t most) {
+void tokens_field(auto& c, std::size_t& count, auto& tokens, std::size_t most) {
   c.number(count, most);
   for (std::size_t i = 0; i < count; ++i) {
     token_field(c, tokens[i]);
@@ -241,8 +237,7 @@ void tokens_field(C& c, std::size_t& count, auto& tokens, std::size_t most) {
   }
 }
 
-template <class C>
-void fields(C& c, hello& m) {
+void fields(auto& c, hello& m) {
   constexpr std::uint64_t any = ~std::uint64_t(0), any32 = 0xffffffffu;
   c.number(m.version, any32);
   if (m.version != protocol_version) return c.fail(wire::wrong_version);
@@ -271,8 +266,7 @@ void fields(C& c, hello& m) {
   c.number(m.most_tokens, any32);
   c.number(m.prompt, any32);
 }
-template <class C>
-void fields(C& c, drafted& m) {
+void fields(auto& c, drafted& m) {
   c.number(m.step, c.terms.most_tokens);
   step_before(c, m.epoch, m.step);
   token_field(c, m.token);
@@ -283,8 +277,7 @@ void fields(C& c, drafted& m) {
   if (!(m.h < inf) || !(m.seconds >= 0 && double(m.seconds) < inf)) c.fail(wire::malformed);
   c.rest(m.row, row_bytes(c.terms));
 }
-template <class C>
-void fields(C& c, settled_text& m) {
+void fields(auto& c, settled_text& m) {
   c.number(m.first, c.terms.most_tokens);
   c.number(m.next, 1);
   tokens_field(c, m.count, m.tokens, most_tokens_in_message);
@@ -292,19 +285,14 @@ void fields(C& c, settled_text& m) {
   if (end > c.terms.most_tokens) return c.fail(wire::oversized);
   for (std::uint32_t& e : m.epoch) step_before(c, e, std::uint32_t(end));
 }
-template <class C>
-void fields(C& c, progress& m) {
+void fields(auto& c, progress& m) {
   const std::uint64_t most = c.terms.most_tokens;
   c.number(m.size, most);
   c.number(m.epoch, most);
   c.number(m.have, most + most_tokens_in_message);
 }
-template <class C>
-void fields(C& c, refusal& m) {
-  c.text(m.reason);
-}
-template <class C>
-void fields(C& c, split_request& m) {
+void fields(auto& c, refusal& m) { c.text(m.reason); }
+void fields(auto& c, split_request& m) {
   c.number(m.start, c.terms.most_tokens);
   token_field(c, m.correction);
   tokens_field(c, m.count, m.tokens, c.terms.look_ahead);
@@ -321,16 +309,14 @@ void fields(C& c, split_request& m) {
   }
   c.rest(m.rows, sends_rows_up(c.terms.kind) ? m.count * row_bytes(c.terms) : 0);
 }
-template <class C>
-void fields(C& c, split_answer& m) {
+void fields(auto& c, split_answer& m) {
   c.number(m.start, c.terms.most_tokens);
   c.number(m.accepted, c.terms.look_ahead);
   token_field(c, m.token);
   c.number(m.why, std::uint64_t(status::missing_row));
   c.rest(m.row, c.terms.kind == protocol::dssd ? row_bytes(c.terms) : 0);
 }
-template <class C>
-void fields(C& c, echo& m) {
+void fields(auto& c, echo& m) {
   c.number(m.stamp, ~std::uint64_t(0));
   c.number(m.back, 1);
 }

@@ -182,8 +182,7 @@ class simulated_sites {
             [this, o, rows = std::move(rows)] { site->scored(o.ticket, rows, *this); });
     }
     // Runs f after a delay, if the site is still in the same life.
-    template <class F>
-    void later(double delay, F f) {
+    void later(double delay, auto f) {
       world.clock_.at(world.now() + delay, [this, life = seen.lives, f = std::move(f)] {
         if (site && life == seen.lives) {
           f();
@@ -272,12 +271,10 @@ struct replayed_drafts {
   agreement accept;
   random_streams noise;
   std::uint32_t first = 1;  // the step with number 0 for plan::accepted_at
-  template <Row D>
-  token_id draw(side s, const D&, std::uint32_t step, std::span<double>) const {
+  token_id draw(side s, const Row auto&, std::uint32_t step, std::span<double>) const {
     return token_id(!plan::accepted_at(accept, noise, step - first)[std::size_t(s)]);
   }
-  template <class Rows>
-  aggregation aggregate(std::uint32_t, token_id x_l, token_id x_r, const site_weights&, Rows&&,
+  aggregation aggregate(std::uint32_t, token_id x_l, token_id x_r, const site_weights&, auto&&,
                         std::span<double>) const {
     return {0, x_l == 0, x_r == 0, status::ok};
   }

@@ -79,6 +79,24 @@ struct split_workspace {
         rows(gamma),
         emissions(gamma + 1),
         scratch(verify_scratch(codec.vocabulary, gamma)) {}
+
+  // The moment of the next drafted token.
+  moment next_moment() const {
+    const draft& d = up.drafted;
+    return {stream::draft, std::uint32_t(d.start + d.tokens.size()), d.start};
+  }
+  // Drafts y; invalid_row if it is no_token.
+  status append(token_id y) {
+    if (y == no_token) return status::invalid_row;
+    const std::size_t g = up.drafted.tokens.size();
+    tokens[g] = y;
+    up.drafted.tokens = std::span(tokens).first(g + 1);
+    return status::ok;
+  }
+  // The server's answer. Its tokens are in `emissions`.
+  downlink answer(const verdict& v) const {
+    return {v.accepted, v.emitted > v.accepted ? emissions[v.accepted].token : no_token, {}, v.why};
+  }
 };
 
 // ---- device -------------------------------------------------------------------------------------
@@ -102,24 +120,6 @@ bool can_draft(const split_workspace<T>& work) {
   return d.tokens.size() < work.tokens.size() && !d.ends_text(d.tokens.size());
 }
 
-namespace detail {
-
-template <class T>
-status draft_next(split_workspace<T>& work, token_id y) {
-  if (y == no_token) return status::invalid_row;
-  const std::size_t g = work.up.drafted.tokens.size();
-  work.tokens[g] = y;
-  work.up.drafted.tokens = std::span(work.tokens).first(g + 1);
-  return status::ok;
-}
-template <class T>
-moment draft_moment(const split_workspace<T>& work) {
-  const draft& d = work.up.drafted;
-  return {stream::draft, std::uint32_t(d.start + d.tokens.size()), d.start};
-}
-
-}  // namespace detail
-
 // For DSD and quantised drafts: drafts one more token, from the row as the server will decode it.
 // Send work.up.
 template <class T, Distribution R, Chooser C>
@@ -128,8 +128,7 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
   const coded_row<T> coded = specagg::sites::encode(
       codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
   if (coded.why != status::ok) return coded.why;
-  const status s = detail::draft_next(
-      work, specagg::draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  const status s = work.append(specagg::draw(coded.row, work.next_moment(), chooser, work.scratch));
   if (s == status::ok) {
     work.used += coded.bytes;
     work.up.rows = std::span(work.bytes).first(work.used);
@@ -142,11 +141,11 @@ template <class T, Distribution D, Chooser C>
 status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
   if (block_count(distribution.size()) > work.scratch.size()) return status::vocabulary_mismatch;
-  const auto row = specagg::as_row(distribution).normalise();
+  const auto row = specagg::normalise(distribution);
   if (row.why() != status::ok) return row.why();
   const std::size_t g = work.up.drafted.tokens.size();
-  const token_id y = specagg::draw(row, detail::draft_moment(work), chooser, work.scratch);
-  const status s = detail::draft_next(work, y);
+  const token_id y = specagg::draw(row, work.next_moment(), chooser, work.scratch);
+  const status s = work.append(y);
   if (s != status::ok) return s;
   work.probabilities[g] = row[std::size_t(y)];
   work.up.probabilities = std::span(work.probabilities).first(g + 1);
@@ -181,25 +180,17 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   emission e;
   const status s = specagg::detail::with_row_at(q_rows, j, [&](const auto& given) {
     if (given.size() != p.row.size()) return status::vocabulary_mismatch;
-    const auto& q = given.normalise();
+    const auto& q = specagg::normalise(given);
     if (q.why() != status::ok) return q.why();
     const row_pair rows(q, p.row);
     const auto p_itself = [](auto at) { return at.p; };
-    return specagg::detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j),
-                                          drafted.start, chooser, work.scratch, e);
+    const specagg::detail::drawing by{drafted.start, chooser, work.scratch};
+    return by.draw_residual(rows, p_itself, 1, j, e);
   });
   return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
 
 // ---- server -------------------------------------------------------------------------------------
-
-namespace detail {
-template <class T>
-downlink answer(const verdict& v, const split_workspace<T>& work) {
-  return {
-      v.accepted, v.emitted > v.accepted ? work.emissions[v.accepted].token : no_token, {}, v.why};
-}
-}  // namespace detail
 
 // Decodes the `count` rows of an uplink into work.rows. They must be all of its bytes.
 template <class T>
@@ -230,7 +221,7 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   const verdict v = verifier.verify(
       drafted, std::span<const normal_form<sparse_row<T>>>(work.rows).first(g), p_rows, lossless{},
       chooser, std::span(work.emissions), std::span(work.scratch));
-  return detail::answer(v, work);
+  return work.answer(v);
 }
 
 // For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
@@ -242,6 +233,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
                       split_workspace<T>& work) {
   const draft& drafted = up.drafted;
   const std::size_t g = drafted.size();
+  const specagg::detail::drawing by{drafted.start, chooser, work.scratch};
   downlink down;
   const auto fail = [&](status s) {
     down.why = s;
@@ -261,7 +253,6 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
       return p.why;
     });
     if (s != status::ok) return fail(s);
-    const auto position = std::uint32_t(drafted.start + j);
     specagg::detail::examined d;
     if (j < g) {
       d.e.why = specagg::detail::outside_support(drafted.tokens[j], p.row.size(),
@@ -269,13 +260,12 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
       if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
     }
     if (j == g || d.e.why != status::ok) {
-      down.token =
-          specagg::draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
+      down.token = specagg::draw(p.row, by.at(stream::bonus, j), chooser, work.scratch);
       return down;
     }
     d.w = double(p.row[std::size_t(drafted.tokens[j])]);
     d.t = double(up.probabilities[j]);
-    if (!specagg::detail::kept(d, position, drafted.start, chooser)) {
+    if (!by.keep(d, j)) {
       down.row = std::span(work.bytes).first(p.bytes);
       return down;
     }
@@ -289,9 +279,9 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 template <class T, Distribution D>
 status draft_shared(split_workspace<T>& work, const D& distribution, const coupled_noise& noise) {
   if (!can_draft(work)) return status::invalid_parameter;
-  const auto row = specagg::as_row(distribution).normalise();
+  const auto row = specagg::normalise(distribution);
   if (row.why() != status::ok) return row.why();
-  return detail::draft_next(work, specagg::race(row, noise, detail::draft_moment(work).position));
+  return work.append(specagg::race(row, noise, work.next_moment().position));
 }
 // Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
 // target alone.
@@ -299,8 +289,7 @@ template <class T, class PRows>
 downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const coupled_noise& noise,
                        split_workspace<T>& work) {
   if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
-  return detail::answer(
-      verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
+  return work.answer(verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions));
 }
 
 }  // namespace sites

@@ -5,7 +5,6 @@
 #include <span>
 #include <type_traits>
 
-#include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN

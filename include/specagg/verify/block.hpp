@@ -24,7 +24,7 @@ SPECAGG_FUNCTION status write_claims(At& at, const draft& drafted, std::span<dou
       const auto d = detail::examine(rows, pi, drafted.tokens[i]);
       if (d.e.why != status::ok) return d.e.why;
       if (!(d.w < infinity)) return status::undefined_target;
-      if (!drafted.acceptances.empty()) drafted.acceptances[i] = detail::measure(rows, pi, d);
+      if (!drafted.acceptances.empty()) drafted.acceptances[i] = d.acceptance(rows, pi);
       const double share = claim[i] * d.w;
       claim[i + 1] = share < d.t ? share / d.t : 1;
       out[i] = d.e;
@@ -67,15 +67,11 @@ SPECAGG_FUNCTION std::size_t accepted_as_block(At& at, const draft& drafted,
 // Contract: specagg.hpp. The coins are tested from the last to the first, so if the whole draft is
 // accepted no pass for h is needed. Claims are doubles; with rows of floats S has a relative error
 // of 2e-6.
-template <class Policy, class QRows, class PRows, Chooser C>
+template <class Policy, class QRows = detail::in_braces, class PRows = detail::in_braces, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch) {
-  verdict result;
-  if (!detail::usable(drafted, policy, out)) {
-    result.why = status::invalid_parameter;
-    return result;
-  }
+  if (!detail::usable(drafted, policy, out)) return verdict{.why = status::invalid_parameter};
   if constexpr (CompiledForEach<Policy>) {
     return specagg::with_chosen(policy, [&](const auto& chosen) {
       return specagg::verify_block(drafted, q_rows, p_rows, chosen, chooser, out, scratch);
@@ -85,13 +81,13 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
     using positions = detail::kept_positions<Policy, std::remove_reference_t<QRows>,
                                              std::remove_reference_t<PRows>>;
     const std::size_t kept = positions::memory_of(g);
-    if (scratch.size() < kept + g + 1) {
-      result.why = status::invalid_parameter;
-      return result;
-    }
+    if (scratch.size() < kept + g + 1) return verdict{.why = status::invalid_parameter};
+    verdict result;
     const std::span<double> claim = scratch.last(g + 1),
                             sums = scratch.first(scratch.size() - claim.size() - kept);
-    positions at(policy, q_rows, p_rows, scratch.subspan(sums.size(), kept));
+    const detail::law_source laws{policy, q_rows, p_rows, sums};
+    const detail::drawing by{drafted.start, chooser, sums};
+    positions at(laws, scratch.subspan(sums.size(), kept));
 
     const status ended = detail::write_claims(at, drafted, claim, sums, out, g);
     const std::size_t tau = detail::accepted_as_block(at, drafted, claim, g, chooser, result.why);
@@ -99,14 +95,12 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
     result.accepted = result.emitted = tau;
     if (drafted.ends_text(tau)) result.ended = drafted.tokens[tau - 1];
     if (tau == g) {
-      result.why =
-          detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
+      result.why = by.draw_bonus(laws, drafted, g, ended, out, result);
       return result;
     }
     emission e;
     result.why = at.with(tau, [&](const auto& rows, const auto& pi) {
-      return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau),
-                                   drafted.start, chooser, sums, e);
+      return by.draw_residual(rows, pi, claim[tau], tau, e);
     });
     if (result.why == status::ok) detail::emit(e, drafted.end_of_text, out, result);
     return result;

@@ -11,7 +11,7 @@
 #include <array>
 #include <concepts>
 
-#include <specagg/verify/verify.hpp>
+#include <specagg/verify/detail/decision.hpp>
 
 SPECAGG_BEGIN
 
@@ -122,7 +122,7 @@ SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const coup
 template <class Rows, class F>
 SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const coupled_noise& noise,
                                 std::uint32_t position, contender last = {no_token, infinity}) {
-  if constexpr (Walked<Rows>) return rows.walker().race(rows, f, noise, position, last);
+  if constexpr (Walked<Rows>) return specagg::walker_of(rows).race(rows, f, noise, position, last);
   else return detail::race_in_order(rows, f, noise, position, last, 0, rows.size());
 }
 // Draws a coupled draft's token from a normalised row.
@@ -134,17 +134,15 @@ token_id race(const R& row, const coupled_noise& noise, std::uint32_t position) 
 }
 
 // Contract: specagg.hpp.
-template <class Policy, class QRows, class PRows>
+template <class Policy, class QRows = detail::in_braces, class PRows = detail::in_braces>
 SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows,
                                         PRows&& p_rows, const Policy& policy,
                                         const coupled_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
+  if (!detail::usable(drafted, policy, out)) return verdict{.why = status::invalid_parameter};
   verdict result;
-  if (!detail::usable(drafted, policy, out)) {
-    result.why = status::invalid_parameter;
-    return result;
-  }
   std::size_t g = drafted.size();
+  const detail::law_source laws{policy, q_rows, p_rows};
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus_follows(g)); ++j) {
     emission e;
     const auto draw = [&](const auto& rows, const auto& pi) {
@@ -160,7 +158,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
       e.log_p = log_to_report(rows, as_double(seen.p));
       return status::ok;
     };
-    result.why = detail::bonus_of(drafted.bonus, j == g, policy, q_rows, p_rows, j, e, draw);
+    result.why = detail::bonus_of(laws, drafted.bonus, j == g, j, e, draw);
     if (result.why != status::ok) return result;
     const bool kept = j < g && e.token == drafted.tokens[j];
     e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;

@@ -57,8 +57,8 @@ SPECAGG_BEGIN
 //   residual  residual_rows V numbers (measure_tree); V for each level of the tree is enough
 //   scratch   verify_scratch(V) doubles
 //   walker    who walks: one thread; all threads of a CUDA block, which share the memory
-//             (backend/cuda); or one rank of sharded rows, with a tree_memory<T, const
-//             vocabulary_shards<E>&> and the rows' vocabulary_shards. A rank has its own
+//             (backend/cuda); or one rank of sharded rows, with a tree_memory<T,
+//             vocabulary_shards&> and the rows' vocabulary_shards. A rank has its own
 //             `residual`, and writes only the weights of its own tokens
 template <class T, class Walker = one_thread>
 struct tree_memory {

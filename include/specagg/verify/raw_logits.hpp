@@ -46,7 +46,7 @@ struct raw_logits_verifier : V {
       pi = {};
       if (j == drafted.size() && drafted.bonus.is_target()) {
         defect = detail::with_row_at(p_rows, j, [&](const row& p) {
-          pi = p.normalise();
+          pi = specagg::normalise(p);
           return pi.why();
         });
         return pi;
@@ -59,7 +59,7 @@ struct raw_logits_verifier : V {
           if (const status why = specagg::combine_logits(raw.policy, logits, combined);
               why != status::ok)
             return why;
-          pi = row(combined, sample).normalise();
+          pi = specagg::normalise(row(combined, sample));
           return pi.why();
         });
       });
@@ -71,7 +71,7 @@ struct raw_logits_verifier : V {
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
       if (i == drafted.size() && drafted.bonus.is_given()) break;  // perhaps without a row
-      const auto p = p_rows[i].normalise();
+      const auto p = specagg::normalise(p_rows[i]);
       if (p.why() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
     }
     return v;

@@ -3,56 +3,61 @@
 // 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p. Proved: proofs/token.v,
 // `verify_token_emits_pi`, `acceptance_is_1_minus_tv`.
 #pragma once
-#include <specagg/verify/verify.hpp>
+#include <specagg/verify/detail/decision.hpp>
 
 SPECAGG_BEGIN
 
 // Contract: specagg.hpp.
-template <class Policy, class QRows, class PRows, Chooser C>
+template <class Policy, class QRows = detail::in_braces, class PRows = detail::in_braces, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
                                       const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch) {
+  if (!detail::usable(drafted, policy, out)) return verdict{.why = status::invalid_parameter};
   verdict result;
-  if (!detail::usable(drafted, policy, out)) {
-    result.why = status::invalid_parameter;
-    return result;
-  }
   std::size_t g = drafted.size();
   bool deciding = true;  // after a rejection only acceptances are computed
+  const detail::law_source laws{policy, q_rows, p_rows, scratch};
+  const detail::drawing by{drafted.start, chooser, scratch};
 
   for (std::size_t j = 0; j < g && (deciding || !drafted.acceptances.empty()); ++j) {
     const bool decides = deciding;
-    bool bound = false;
-    const status s = detail::with_law<detail::draft_row::always>(
-        policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-          bound = true;
-          if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
-          const auto d = detail::examine(rows, pi, drafted.tokens[j]);
-          if (!(d.w < infinity)) return status::undefined_target;
-          if (d.e.why != status::ok) g = j;  // a token outside the support
-          else if (!drafted.acceptances.empty())
-            drafted.acceptances[j] = detail::measure(rows, pi, d);
-          if (!decides) return status::ok;
-          if (g == j && !drafted.bonus) return d.e.why;
-          emission e;
-          const status decided = detail::keep_or_replace(
-              rows, pi, d, std::uint32_t(drafted.start + j), drafted.start, chooser, scratch, e);
-          if (decided != status::ok) return decided;
-          deciding = e.from == origin::accepted;
-          result.accepted += deciding;
-          detail::emit(e, drafted.end_of_text, out, result);
-          return status::ok;
-        });
+    bool bound = false, settled = false;
+    const auto settle = [&](const auto& rows, const auto& pi) {
+      constexpr bool has_draft = detail::has_draft<decltype(rows)>;
+      bound = true;
+      if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
+      const auto d = detail::examine(rows, pi, drafted.tokens[j]);
+      if (!(d.w < infinity)) return status::undefined_target;
+      if (!has_draft && d.w > 0 && d.w < 1) {  // then acceptance depends on the draft's row
+        settled = false;
+        return status::ok;
+      }
+      if (d.e.why != status::ok) g = j;  // a token outside the support
+      if constexpr (has_draft)
+        if (d.e.why == status::ok && !drafted.acceptances.empty())
+          drafted.acceptances[j] = d.acceptance(rows, pi);
+      if (!decides) return status::ok;
+      if (g == j && !drafted.bonus) return d.e.why;
+      emission e;
+      const status decided = by.keep_or_replace(rows, pi, d, j, e);
+      if (decided != status::ok) return decided;
+      deciding = e.from == origin::accepted;
+      result.accepted += deciding;
+      detail::emit(e, drafted.end_of_text, out, result);
+      return status::ok;
+    };
+    status s = status::ok;
+    for (bool alone = decides && drafted.acceptances.empty();; alone = false) {
+      bound = false;
+      settled = true;
+      s = laws.template with_law<detail::draft_row::unless_greedy>(j, settle, alone);
+      if (settled) break;
+    }
     if (s == status::ok) continue;
-    if (decides)
-      result.why = bound ? s
-                         : detail::draw_bonus(drafted, j, s, policy, q_rows, p_rows, chooser,
-                                              scratch, out, result);
+    if (decides) result.why = bound ? s : by.draw_bonus(laws, drafted, j, s, out, result);
     return result;
   }
-  if (deciding)
-    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser,
-                                    scratch, out, result);
+  if (deciding) result.why = by.draw_bonus(laws, drafted, g, status::ok, out, result);
   return result;
 }
 

@@ -34,8 +34,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
   if (!specagg::valid(policy) || !is_tree(tree) || tree.bonus.is_given() ||
       work.nodes.size() < tree.size() + 1)
     return result;
-  tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{tree,   policy, laws, q_rows,
-                                                         p_rows, work,   0};
+  tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{
+      tree, {policy, q_rows, p_rows}, laws, work, 0};
   state.write([&] { link_tree(tree, work.nodes); });
   const tree_extent size = measure_tree(work.nodes.first(tree.size() + 1));
   if (work.out.size() < size.levels + 1) return result;
@@ -63,7 +63,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 // drawn; reported if it is accepted. A chain of drafts is decided as by verify_block, coin for
 // coin. The stored weights are of the rows' type: with floats a law is off by at most 4e-6 in total
 // variation. No recursion and no allocation; time O(nodes + V rows visited).
-template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
+template <class Policy, class Laws = detail::in_braces, class QRows = detail::in_braces,
+          class PRows = detail::in_braces, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows,
                                           PRows&& p_rows, const Policy& policy, C&& chooser,
                                           const tree_memory<T, Walker>& work) {
@@ -106,7 +107,8 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
 // children, it accepted at most as many tokens as verify_tree in expectation, in all cases that
 // were enumerated. In ragged trees it may accept more. Arguments as for verify_tree. A chain is
 // decided as by verify_token, coin for coin.
-template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
+template <class Policy, class Laws = detail::in_braces, class QRows = detail::in_braces,
+          class PRows = detail::in_braces, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
                                                     QRows&& q_rows, PRows&& p_rows,
                                                     const Policy& policy, C&& chooser,
@@ -132,20 +134,5 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
         state.finish(n, chooser, result);
       });
 }
-
-// verify_tree as an object: verify(tree, laws, q_rows, p_rows, policy, chooser, work).
-struct traversal {
-  template <class... A>
-  SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
-    return specagg::verify_tree(a...);
-  }
-};
-// verify_tree_recursive as an object.
-struct recursive_rejection {
-  template <class... A>
-  SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
-    return specagg::verify_tree_recursive(a...);
-  }
-};
 
 SPECAGG_END

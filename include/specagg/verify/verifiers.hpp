@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifiers as objects, for algorithms that work with any of them; and the list of them.
+// The verifiers as objects, for algorithms that work with any of them; and the lists of them.
 #pragma once
-#include <algorithm>
 #include <span>
+#include <string_view>
 #include <tuple>
 
 #include <specagg/verify/block.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/token.hpp>
+#include <specagg/verify/tree.hpp>
 
 SPECAGG_BEGIN
 
@@ -63,7 +64,7 @@ struct coupled_verifier {
   coupled_noise noise;
   template <Row R, class C>
   token_id propose(const R& q, std::uint32_t start, std::size_t j, C&&, std::span<double>) const {
-    const auto& row = q.normalise();
+    const auto& row = specagg::normalise(q);
     return row.why() == status::ok ? specagg::race(row, noise, std::uint32_t(start + j)) : no_token;
   }
   template <class Q, class P, class Policy, class C>
@@ -74,11 +75,30 @@ struct coupled_verifier {
   }
 };
 
-// The verifiers of drafts that are chains; tests and benchmarks run over them.
-using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
+// verify_tree as an object: verify(tree, laws, q_rows, p_rows, policy, chooser, work).
+struct traversal {
+  static constexpr const char* name = "traversal";
+  template <class... A>
+  SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
+    return specagg::verify_tree(a...);
+  }
+};
+// verify_tree_recursive as an object.
+struct recursive_rejection {
+  static constexpr const char* name = "recursive";
+  template <class... A>
+  SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
+    return specagg::verify_tree_recursive(a...);
+  }
+};
 
-// Calls f(verifier) for each of them. The coupled verifier has the noise of (seed, request).
-template <class F>
+// The verifiers of drafts that are chains, and of trees. C, Python, CUDA, the command line, tests
+// and benchmarks take names and numbers from here. A verifier's number is its place in the list.
+using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
+using all_tree_verifiers = std::tuple<traversal, recursive_rejection>;
+
+// Calls f(verifier) for each of the list. The coupled verifier has the noise of (seed, request).
+template <class List = all_verifiers, class F>
 constexpr void for_each_verifier(std::uint64_t seed, std::uint64_t request, F&& f) {
   const auto made = [&]<class V>(const V*) {
     if constexpr (is_coupled<V>) return V{coupled_noise(seed, request)};
@@ -86,7 +106,28 @@ constexpr void for_each_verifier(std::uint64_t seed, std::uint64_t request, F&& 
   };
   [&]<class... V>(const std::tuple<V...>*) {
     (f(made(static_cast<const V*>(nullptr))), ...);
-  }(static_cast<const all_verifiers*>(nullptr));
+  }(static_cast<const List*>(nullptr));
+}
+
+// The number of the verifier with this name. Of a name that no verifier has: the list's length.
+template <class List = all_verifiers>
+constexpr std::size_t verifier_number(std::string_view name) {
+  std::size_t number = 0;
+  bool found = false;
+  specagg::for_each_verifier<List>(0, 0, [&](const auto& verifier) {
+    found = found || name == verifier.name;
+    number += found ? 0 : 1;
+  });
+  return number;
+}
+// Calls f(verifier) for the verifier with this number. False: there is none.
+template <class List = all_verifiers, class F>
+constexpr bool with_verifier(std::size_t number, std::uint64_t seed, std::uint64_t request, F&& f) {
+  std::size_t i = 0;
+  specagg::for_each_verifier<List>(seed, request, [&](const auto& verifier) {
+    if (i++ == number) f(verifier);
+  });
+  return number < i;
 }
 
 SPECAGG_END

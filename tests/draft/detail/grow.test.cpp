@@ -39,7 +39,7 @@ TEST_CASE(
   std::array<double, 8> reached{}, shares{};
   std::array<token_id, 3> tokens{};
   detail::growing_tree<plain_growth> tree{{}, reached, shares};
-  const auto row = dense_row<float>(p).normalise();
+  const auto row = normalise(dense_row<float>(p));
   REQUIRE(row.why() == status::ok);
   const auto propose = [&](proposal kind, std::size_t count) {
     const std::array<token_id, 3> top{1, 2, 0}, greedy{3, 1, 2};

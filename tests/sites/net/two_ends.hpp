@@ -183,7 +183,7 @@ tokens simulate(const setting& s, MakeL make_l, MakeR make_r) {
   world.row = [&](side at, auto text) {
     std::vector<float> logits(s.terms.codec.vocabulary), p;
     s.model(at).row(text, logits);
-    const auto row = processed_row<float>(std::span<const float>(logits), sampling{}).normalise();
+    const auto row = normalise(processed_row<float>(std::span<const float>(logits), sampling{}));
     REQUIRE(row.why() == status::ok);
     for (std::size_t v = 0; v < logits.size(); ++v) p.push_back(row[v]);
     return p;

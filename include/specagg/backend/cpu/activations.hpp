@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <new>
@@ -21,7 +20,6 @@
 #include <specagg/backend/cpu/dots.hpp>
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -45,8 +43,8 @@ class activation_buffer {
   }
   // The first `rows` rows, as the kernels take them.
   activations top(std::size_t rows) {
-    return {data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols_),
-            Eigen::OuterStride<>(static_cast<Eigen::Index>(padded(cols_)))};
+    return {data(), Eigen::Index(rows), Eigen::Index(cols_),
+            Eigen::OuterStride<>(Eigen::Index(padded(cols_)))};
   }
   float* data() { return data_; }
   const float* data() const { return data_; }
@@ -158,8 +156,7 @@ class rounding_buffer {
   // Rounds the blocks [begin, end) of all rows of x. Different blocks may be rounded by different
   // threads.
   void round(const activations& x, std::size_t begin, std::size_t end) {
-    const auto n = static_cast<std::size_t>(x.rows()),
-               stride = static_cast<std::size_t>(x.outerStride());
+    const auto n = std::size_t(x.rows()), stride = std::size_t(x.outerStride());
     auto& [first, second] = parts_;
     for (auto b = begin; b < end; ++b) {
       auto j = b * n;
@@ -173,9 +170,9 @@ class rounding_buffer {
         first.set_sums(i, sum);
         if (!has_second) continue;
         second.set_sums(j, second_sum);
-        second_tokens_[j++] = static_cast<std::uint32_t>(t);
+        second_tokens_[j++] = std::uint32_t(t);
       }
-      second_counts_[b] = static_cast<std::uint32_t>(j - b * n);
+      second_counts_[b] = std::uint32_t(j - b * n);
     }
   }
   // The rounded activations of n rows of `blocks` blocks, once round() has rounded all of them.

@@ -18,12 +18,10 @@
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/backend/cpu/tree_paths.hpp>
-#include <specagg/config.hpp>
 #include <specagg/kernel/math.hpp>
 
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 // y = x / sqrt(mean x^2 + epsilon) * weight. All three are padded with zeros to a multiple of 16
 // columns.
@@ -34,7 +32,7 @@ namespace detail {
     const auto v = lanes::load(x + c);
     squares = fma(v, v, squares);
   }
-  const float scale = 1 / std::sqrt(reduce_add(squares) / static_cast<float>(dim) + epsilon);
+  const float scale = 1 / std::sqrt(reduce_add(squares) / float(dim) + epsilon);
   for (std::size_t c = 0; c < weight.size(); c += 16)
     (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
 }
@@ -47,8 +45,8 @@ inline void find_rotation(double position, const std::vector<double>& frequencie
     const auto [sine, cosine] = sin_cos(position * frequencies[i]);
     auto* const one = rotation + 2 * i;
     auto* const other = one + 2 * pairs;
-    one[0] = static_cast<float>(cosine);
-    one[1] = static_cast<float>(sine);
+    one[0] = float(cosine);
+    one[1] = float(sine);
     other[0] = -one[1];
     other[1] = one[0];
   }
@@ -210,12 +208,11 @@ template <int Queries, int Wide>
   }
   tile.store(sums, d);
 }
-// The same for all `dims` dimensions, a multiple of 16.
+// weigh_values for all `dims` dimensions, a multiple of 16.
 template <int Queries>
 void weigh_all(const float* const* weight, std::size_t from, const f16* values, std::size_t stride,
                std::size_t count, float* const* sums, std::size_t dims, const f16* next) {
-  constexpr int wide =
-      specagg::detail::native_lanes<float> == 16 ? 4 : 2;  // as many sums as there are registers
+  constexpr int wide = numbers == 16 ? 4 : 2;  // as many sums as there are registers
   std::size_t d = 0;
   for (; d + 16 * wide <= dims; d += 16 * wide)
     weigh_values<Queries, wide>(weight, from, values, stride, count, sums, d, next);
@@ -228,8 +225,8 @@ void weigh_all(const float* const* weight, std::size_t from, const f16* values, 
 [[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count, float& top) {
   const auto end = padded(count);
   auto* last = scores + (end - 16);
-  select(lanes::iota(static_cast<float>(end - 16)) < lanes(static_cast<float>(count)),
-         lanes::load(last), lanes(-std::numeric_limits<float>::infinity()))
+  select(lanes::iota(float(end - 16)) < lanes(float(count)), lanes::load(last),
+         lanes(-std::numeric_limits<float>::infinity()))
       .store(last);
   lanes most = std::numeric_limits<float>::lowest();
   for (std::size_t p = 0; p < end; p += 16) most = max(most, lanes::load(scores + p));
@@ -345,7 +342,7 @@ struct range_attention {
     return first_query + t * queries_each + g;
   }
   std::size_t place(const activations& a, std::size_t t, std::size_t g) const {
-    return t * static_cast<std::size_t>(a.outerStride()) + (head * group + g) * dims;
+    return t * std::size_t(a.outerStride()) + (head * group + g) * dims;
   }
   // In a tree the path to token t.
   std::span<const std::uint32_t> path(std::size_t t) const {
@@ -359,8 +356,7 @@ struct range_attention {
   std::size_t seen(std::size_t t) const { return in_order(t) + path(t).size(); }
 
   // Runs body<n>(j) for n queries from j on, where n is 3 but for the last queries.
-  template <class Body>
-  static void in_tiles(const some_queries& some, Body&& body) {
+  static void in_tiles(const some_queries& some, auto&& body) {
     std::size_t j = 0;
     for (; j + 3 <= some.count; j += 3) body.template operator()<3>(j);
     if (some.count - j == 2) body.template operator()<2>(j);
@@ -453,6 +449,5 @@ struct range_attention {
   }
 };
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END

@@ -33,8 +33,8 @@
 
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/vocabulary.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
+#include <specagg/printable.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -66,18 +66,6 @@ inline constexpr word_patterns known_words[] = {
       R"(|\s+(?!\S)|\s+)",
       nullptr},
      false}};
-
-// The character that stands for a byte: itself where it is printable in Latin-1, else one from
-// U+0100 on.
-constexpr std::array<char16_t, 256> byte_alphabet() {
-  std::array<char16_t, 256> alphabet{};
-  char16_t next = 256;
-  for (std::size_t b = 0; b < 256; ++b) {
-    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-    alphabet[b] = printable ? static_cast<char16_t>(b) : next++;
-  }
-  return alphabet;
-}
 
 #if defined(SPECAGG_PCRE2)
 // A compiled pattern. Bytes that are not UTF-8 match nothing.
@@ -131,16 +119,16 @@ class byte_level_bpe {
  public:
   explicit byte_level_bpe(const gguf_file& file) : words_(file, false) {
     const auto name = file.string("tokenizer.ggml.pre");
-    for (const detail::word_patterns& known : detail::known_words)
+    for (const auto& known : detail::known_words)
       if (known.name == name) patterns_ = &known;
     if (!patterns_)
       file.fail("tokenizer.ggml.pre",
                 joined("\"", printable(name), "\" is not supported (", known_names(), " are)"));
 #if defined(SPECAGG_PCRE2)
-    std::vector<detail::pattern> compiled;
+    patterns compiled;
     for (const char* p : patterns_->patterns)
       if (p) compiled.emplace_back(p);
-    compiled_ = std::make_shared<const std::vector<detail::pattern>>(std::move(compiled));
+    compiled_ = std::make_shared<const patterns>(std::move(compiled));
 #else
     file.fail("tokenizer.ggml.model",
               "\"gpt2\" needs PCRE2, and this program was built without it");
@@ -206,29 +194,37 @@ class byte_level_bpe {
 
   static std::string known_names() {
     std::string names;
-    for (const detail::word_patterns& known : detail::known_words)
+    for (const auto& known : detail::known_words)
       names += joined(names.empty() ? "\"" : ", \"", known.name, "\"");
     return names;
   }
   static std::uint64_t pair_of(token_id a, token_id b) {
-    return std::uint64_t{static_cast<std::uint32_t>(a)} << 32 | static_cast<std::uint32_t>(b);
+    return std::uint64_t{std::uint32_t(a)} << 32 | std::uint32_t(b);
   }
 
+  // The character that stands for a byte: itself where it is printable in Latin-1, else one from
+  // U+0100 on.
+  static constexpr std::array<char16_t, 256> byte_alphabet() {
+    std::array<char16_t, 256> alphabet{};
+    char16_t next = 256;
+    for (std::size_t b = 0; b < 256; ++b) {
+      const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+      alphabet[b] = printable ? static_cast<char16_t>(b) : next++;
+    }
+    return alphabet;
+  }
   // The byte that the character at the front of a piece stands for; -1 for none.
   static int byte_at(std::string_view piece, std::size_t& size) {
     static const std::array<std::int16_t, 512> bytes = [] {
       std::array<std::int16_t, 512> table;
       table.fill(-1);
-      const auto alphabet = detail::byte_alphabet();
-      for (std::size_t b = 0; b < 256; ++b) table[alphabet[b]] = static_cast<std::int16_t>(b);
+      const auto alphabet = byte_alphabet();
+      for (std::size_t b = 0; b < 256; ++b) table[alphabet[b]] = std::int16_t(b);
       return table;
     }();
-    size = detail::character_size(piece);
-    const auto lead = static_cast<unsigned char>(piece[0]);
-    if (size == 1) return lead < 128 ? bytes[lead] : -1;
-    if (size != 2) return -1;
-    const unsigned character = (lead & 31u) << 6 | (static_cast<unsigned char>(piece[1]) & 63u);
-    return character < bytes.size() ? bytes[character] : -1;
+    const utf8::code_point c = utf8::first_code_point(piece);
+    size = c.bytes;
+    return c.valid && c.value < bytes.size() ? bytes[c.value] : -1;
   }
   // empty if the piece is not of the alphabet
   static std::string bytes_of(std::string_view piece) {
@@ -236,7 +232,7 @@ class byte_level_bpe {
     for (std::size_t i = 0, size = 0; i < piece.size(); i += size) {
       const int byte = byte_at(piece.substr(i), size);
       if (byte < 0) return {};
-      bytes += static_cast<char>(byte);
+      bytes += char(byte);
     }
     return bytes;
   }
@@ -247,7 +243,7 @@ class byte_level_bpe {
     ids_.reserve(words_.size());
     std::vector<token_id> users, marks;
     for (std::size_t i = 0; i < words_.size(); ++i) {
-      const auto id = static_cast<token_id>(i);
+      const auto id = token_id(i);
       const auto piece = words_.pieces[i];
       if (words_.kinds[i] == kind::user || words_.kinds[i] == kind::control) {
         if (piece.empty()) words_.bad_piece(i, "is empty");
@@ -289,8 +285,7 @@ class byte_level_bpe {
       if (a == ids_.end() || b == ids_.end()) bad("merges what is no piece");
       const auto both = ids_.find(std::string(left) + std::string(right));
       if (both == ids_.end()) bad("gives what is no piece");
-      merges_.emplace(pair_of(a->second, b->second),
-                      merge{static_cast<std::uint32_t>(i), both->second});
+      merges_.emplace(pair_of(a->second, b->second), merge{std::uint32_t(i), both->second});
     }
   }
 
@@ -314,7 +309,7 @@ class byte_level_bpe {
                     [[maybe_unused]] std::vector<token_id>& tokens) const {
 #if defined(SPECAGG_PCRE2)
     std::vector<std::string_view> parts{part}, cut;
-    for (const detail::pattern& p : *compiled_) {
+    for (const auto& p : *compiled_) {
       cut.clear();
       for (const std::string_view s : parts) p.cut(s, cut);
       parts.swap(cut);
@@ -367,14 +362,14 @@ class byte_level_bpe {
   }
 
   static std::string spelled(std::string_view bytes) {
-    static constexpr auto alphabet = detail::byte_alphabet();
+    static constexpr auto alphabet = byte_alphabet();
     std::string piece;
     for (const char b : bytes) {
       const char16_t c = alphabet[static_cast<unsigned char>(b)];
-      if (c < 128) piece += static_cast<char>(c);
+      if (c < 128) piece += char(c);
       else {
-        piece += static_cast<char>(0xC0 | c >> 6);
-        piece += static_cast<char>(0x80 | (c & 63));
+        piece += char(0xC0 | c >> 6);
+        piece += char(0x80 | (c & 63));
       }
     }
     return piece;
@@ -383,7 +378,8 @@ class byte_level_bpe {
   vocabulary words_;
   const detail::word_patterns* patterns_ = nullptr;
 #if defined(SPECAGG_PCRE2)
-  std::shared_ptr<const std::vector<detail::pattern>> compiled_;
+  using patterns = std::vector<detail::pattern>;
+  std::shared_ptr<const patterns> compiled_;
 #endif
   std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can become
   std::unordered_map<std::uint64_t, merge> merges_;     // of a pair of tokens

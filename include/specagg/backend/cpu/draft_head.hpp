@@ -87,16 +87,14 @@ class draft_head {
     if (states.size() != tokens.size() * dim) return status::invalid_parameter;
     if (const status s = text_.takes(tokens.size(), logits); s != status::ok) return s;
     for (const token_id token : tokens)
-      if (token < 0 || static_cast<std::size_t>(token) >= target_->vocab)
-        return status::token_out_of_range;
+      if (token < 0 || std::size_t(token) >= target_->vocab) return status::token_out_of_range;
     text_.open(tokens.size());
     return stack_.append(text_, tokens.size(), logits, [&](std::size_t begin, activations x) {
-      auto pairs = pairs_.top(static_cast<std::size_t>(x.rows()));
+      auto pairs = pairs_.top(std::size_t(x.rows()));
       for (Eigen::Index t = 0; t < x.rows(); ++t) {
-        const auto i = begin + static_cast<std::size_t>(t);
+        const auto i = begin + std::size_t(t);
         std::copy_n(states.data() + i * dim, dim, &pairs(t, 0));
-        read_row(target_->embedding, static_cast<std::size_t>(tokens[i]),
-                 &pairs(t, static_cast<Eigen::Index>(dim)));
+        read_row(target_->embedding, std::size_t(tokens[i]), &pairs(t, Eigen::Index(dim)));
       }
       stack_.product(w_->input, pairs, x);
     });

@@ -15,33 +15,31 @@
 
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
-namespace cpu {
+namespace cpu::detail {
 
-namespace detail {
+inline constexpr int native = specagg::detail::native_lanes<float>;
 
 // Four sums over lanes, each in the order of reduce_add: lane i + lane i + 8, then + 4, + 2, + 1.
 // The last steps are done for all four at once.
 typedef float f32x4 __attribute__((vector_size(16)));
-template <class Lanes>
-SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
-  if constexpr (specagg::detail::native_lanes<float> == 16) {
+SPECAGG_LANE f32x4 quarter_sum(auto a) {
+  if constexpr (native == 16) {
     typedef float f32x16 __attribute__((vector_size(64)));
     f32x16 x;
     std::memcpy(&x, &a, sizeof x);
     const auto h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
                    __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
-  } else if constexpr (specagg::detail::native_lanes<float> == 8) {
+  } else if constexpr (native == 8) {
     typedef float f32x8 __attribute__((vector_size(32)));
     f32x8 h;
     const auto sum = a.lo + a.hi;
     std::memcpy(&h, &sum, sizeof h);
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
     // where nvcc compiles it for the host
-  } else if constexpr (specagg::detail::native_lanes<float> == 1) {
+  } else if constexpr (native == 1) {
     f32x4 sum;
     float x[16];
     a.store(x);
@@ -93,7 +91,7 @@ struct tile<0> {
   SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
-// The same for one weight row.
+// A tile's sums for one weight row instead of four.
 template <int Tokens>
 struct line {
   lanes a = 0;
@@ -115,7 +113,6 @@ struct line<0> {
 
 // How many tokens fit into the registers: with 4 weight rows if there are 32 registers of 16
 // lanes, else with one row.
-inline constexpr int native = specagg::detail::native_lanes<float>;
 inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
 
 // Multiplies `rows` rows, the first at `row`, by `Tokens` tokens.
@@ -144,7 +141,7 @@ template <tensor_type Type, int Tokens>
   }
 }
 
-template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
+template <tensor_type Type, int Tokens = int(tile_tokens)>
 SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride,
                                   std::size_t rows, std::size_t cols, const float* x,
                                   std::size_t x_stride, float* y, std::size_t y_stride) {
@@ -160,8 +157,8 @@ SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std:
 template <tensor_type Type>
 void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const activations& x,
                      float* y, std::size_t y_stride) {
-  const auto stride = row_bytes(Type, w.cols), x_stride = static_cast<std::size_t>(x.outerStride());
-  const auto n = static_cast<std::size_t>(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
+  const auto stride = row_bytes(Type, w.cols), x_stride = std::size_t(x.outerStride());
+  const auto n = std::size_t(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
   if (n == 0) return;
   // 4 rows stay in the first-level cache for all tiles
   const auto block = tiles == 1 ? end - begin : std::size_t{4};
@@ -175,7 +172,5 @@ void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const 
   }
 }
 
-}  // namespace detail
-
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END

@@ -31,7 +31,6 @@
 #include <unistd.h>
 
 #include <specagg/backend/cpu/tensor.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
 
 SPECAGG_BEGIN
@@ -82,85 +81,17 @@ std::string joined(const Parts&... parts) {
 
 namespace detail {
 
-// Converts a number of the file that was checked to fit in memory (on some platforms the two types
-// are the same).
-template <class N>
-constexpr std::size_t as_size(N n) {
-  return static_cast<std::size_t>(n);
-}
-
-template <class T>
-T read_unaligned(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
 constexpr const char* value_type_name(value_type type) {
   constexpr const char* names[] = {"uint8",  "int8",    "uint16",  "int16",  "uint32",
                                    "int32",  "float32", "boolean", "string", "array",
                                    "uint64", "int64",   "float64"};
-  return names[static_cast<std::uint32_t>(type)];
+  return names[std::uint32_t(type)];
 }
 
 // The size of one element in bytes; 0 for strings and arrays, which have no fixed size.
 constexpr std::size_t value_size(value_type type) {
   constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-  return sizes[static_cast<std::uint32_t>(type)];
-}
-
-// Reads through the file. Everything that it returns lies inside the file.
-struct cursor {
-  const std::string& input;
-  std::span<const std::byte> bytes;
-  std::size_t at = 0;
-
-  [[noreturn]] void fail(const std::string& reason) const {
-    throw error(input, joined("byte ", at), reason);
-  }
-  const std::byte* take(std::uint64_t size, const char* what) {
-    if (size > bytes.size() - at)
-      fail(
-          joined("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
-    const auto* from = bytes.data() + at;
-    at += detail::as_size(size);
-    return from;
-  }
-  template <class T>
-  T number(const char* what) {
-    return read_unaligned<T>(take(sizeof(T), what));
-  }
-  std::string_view string(const char* what) {
-    const auto size = number<std::uint64_t>(what);
-    const auto* from = take(size, what);
-    return {reinterpret_cast<const char*>(from), detail::as_size(size)};
-  }
-  value_type type() {
-    const auto type = number<std::uint32_t>("a value's type");
-    if (type > static_cast<std::uint32_t>(value_type::f64))
-      fail(joined("unknown metadata type ", type, " (0 to 12 are known)"));
-    return static_cast<value_type>(type);
-  }
-};
-
-// Sorts the items by name, and throws if a name occurs twice.
-template <class Item, class Name>
-void refuse_duplicates(const std::string& input, std::vector<Item>& items, const char* what,
-                       Name name) {
-  std::sort(items.begin(), items.end(),
-            [&](const Item& a, const Item& b) { return name(a) < name(b); });
-  const auto twin = std::adjacent_find(
-      items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
-  if (twin != items.end())
-    throw error(input, joined(what, " ", printable(name(*twin))), "occurs twice");
-}
-
-template <class Item, class Name>
-const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted, Name name) {
-  const auto it =
-      std::lower_bound(items.begin(), items.end(), wanted,
-                       [&](const Item& item, std::string_view key) { return name(item) < key; });
-  return it != items.end() && name(*it) == wanted ? &*it : nullptr;
+  return sizes[std::uint32_t(type)];
 }
 
 }  // namespace detail
@@ -180,7 +111,7 @@ class gguf_file {
     if (::fstat(descriptor, &info) != 0) fail(std::strerror(errno));
     if (!S_ISREG(info.st_mode)) fail("not a regular file");
     if (info.st_size == 0) fail("the file is empty");
-    const auto size = detail::as_size(info.st_size);
+    const auto size = as_size(info.st_size);
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED) fail(std::strerror(errno));
     std::shared_ptr<const void> mapping(address, [size](void* at) { ::munmap(at, size); });
@@ -201,10 +132,10 @@ class gguf_file {
 
   // By its name; null if the file does not have it.
   [[nodiscard]] const value* find(std::string_view key) const {
-    return detail::find_sorted(values_, key, [](const value& v) { return v.key; });
+    return find_sorted(values_, key, [](const value& v) { return v.key; });
   }
   [[nodiscard]] const tensor* find_tensor(std::string_view name) const {
-    return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
+    return find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
   }
 
   // The memory that holds a tensor's pages of the mapped file may be used for something else.
@@ -224,17 +155,17 @@ class gguf_file {
     if (!v && otherwise) return *otherwise;
     const auto signed_value = [&](std::int64_t i) {
       if (i < 0) fail(key, "is negative");
-      return static_cast<std::uint64_t>(i);
+      return std::uint64_t(i);
     };
     if (v && !v->is_array) switch (v->type) {
-        case value_type::u8: return detail::read_unaligned<std::uint8_t>(v->data);
-        case value_type::u16: return detail::read_unaligned<std::uint16_t>(v->data);
-        case value_type::u32: return detail::read_unaligned<std::uint32_t>(v->data);
-        case value_type::u64: return detail::read_unaligned<std::uint64_t>(v->data);
-        case value_type::i8: return signed_value(detail::read_unaligned<std::int8_t>(v->data));
-        case value_type::i16: return signed_value(detail::read_unaligned<std::int16_t>(v->data));
-        case value_type::i32: return signed_value(detail::read_unaligned<std::int32_t>(v->data));
-        case value_type::i64: return signed_value(detail::read_unaligned<std::int64_t>(v->data));
+        case value_type::u8: return read_unaligned<std::uint8_t>(v->data);
+        case value_type::u16: return read_unaligned<std::uint16_t>(v->data);
+        case value_type::u32: return read_unaligned<std::uint32_t>(v->data);
+        case value_type::u64: return read_unaligned<std::uint64_t>(v->data);
+        case value_type::i8: return signed_value(read_unaligned<std::int8_t>(v->data));
+        case value_type::i16: return signed_value(read_unaligned<std::int16_t>(v->data));
+        case value_type::i32: return signed_value(read_unaligned<std::int32_t>(v->data));
+        case value_type::i64: return signed_value(read_unaligned<std::int64_t>(v->data));
         default: break;
       }
     wrong_type(key, v, "an integer");
@@ -244,9 +175,8 @@ class gguf_file {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
     if (v && !v->is_array && v->type == value_type::f32)
-      return double(detail::read_unaligned<float>(v->data));
-    if (v && !v->is_array && v->type == value_type::f64)
-      return detail::read_unaligned<double>(v->data);
+      return double(read_unaligned<float>(v->data));
+    if (v && !v->is_array && v->type == value_type::f64) return read_unaligned<double>(v->data);
     wrong_type(key, v, "a float");
   }
   // A boolean.
@@ -263,7 +193,7 @@ class gguf_file {
     if (!v && otherwise) return *otherwise;
     if (!v || v->is_array || v->type != value_type::string) wrong_type(key, v, "a string");
     return {reinterpret_cast<const char*>(v->data + 8),
-            detail::as_size(detail::read_unaligned<std::uint64_t>(v->data))};
+            as_size(read_unaligned<std::uint64_t>(v->data))};
   }
   // Arrays of strings, and arrays of numbers of exactly type T. They are copied, because they are
   // not aligned in the file.
@@ -272,7 +202,7 @@ class gguf_file {
     std::vector<std::string_view> out;
     const auto* at = v.data;
     for (std::size_t i = 0; i < v.count; ++i) {
-      const auto size = detail::as_size(detail::read_unaligned<std::uint64_t>(at));
+      const auto size = as_size(read_unaligned<std::uint64_t>(at));
       out.emplace_back(reinterpret_cast<const char*>(at + 8), size);
       at += 8 + size;
     }
@@ -295,11 +225,78 @@ class gguf_file {
   }
 
  private:
+  // Converts a number of the file that was checked to fit in memory (on some platforms the two
+  // types are the same).
+  static constexpr std::size_t as_size(auto n) { return std::size_t(n); }
+
+  template <class T>
+  static T read_unaligned(const std::byte* from) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+
+  // Reads through the file. Everything that it returns lies inside the file.
+  struct cursor {
+    const std::string& input;
+    std::span<const std::byte> bytes;
+    std::size_t at = 0;
+
+    [[noreturn]] void fail(const std::string& reason) const {
+      throw error(input, joined("byte ", at), reason);
+    }
+    const std::byte* take(std::uint64_t size, const char* what) {
+      if (size > bytes.size() - at)
+        fail(joined("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at,
+                    " are left"));
+      const auto* from = bytes.data() + at;
+      at += as_size(size);
+      return from;
+    }
+    template <class T>
+    T number(const char* what) {
+      return read_unaligned<T>(take(sizeof(T), what));
+    }
+    std::string_view string(const char* what) {
+      const auto size = number<std::uint64_t>(what);
+      const auto* from = take(size, what);
+      return {reinterpret_cast<const char*>(from), as_size(size)};
+    }
+    value_type type() {
+      const auto type = number<std::uint32_t>("a value's type");
+      if (type > std::uint32_t(value_type::f64))
+        fail(joined("unknown metadata type ", type, " (0 to 12 are known)"));
+      return static_cast<value_type>(type);
+    }
+  };
+
+  // Sorts the items by name, and throws if a name occurs twice.
+  template <class Item, class Name>
+  static void refuse_duplicates(const std::string& input, std::vector<Item>& items,
+                                const char* what, Name name) {
+    std::sort(items.begin(), items.end(),
+              [&](const Item& a, const Item& b) { return name(a) < name(b); });
+    const auto twin =
+        std::adjacent_find(items.begin(), items.end(),
+                           [&](const Item& a, const Item& b) { return name(a) == name(b); });
+    if (twin != items.end())
+      throw error(input, joined(what, " ", printable(name(*twin))), "occurs twice");
+  }
+
+  template <class Item, class Name>
+  static const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted,
+                                 Name name) {
+    const auto it =
+        std::lower_bound(items.begin(), items.end(), wanted,
+                         [&](const Item& item, std::string_view key) { return name(item) < key; });
+    return it != items.end() && name(*it) == wanted ? &*it : nullptr;
+  }
+
   gguf_file(std::string name, std::span<const std::byte> bytes, std::shared_ptr<const void> mapping)
       : name_(std::move(name)), bytes_(bytes), mapping_(std::move(mapping)) {
     if (reinterpret_cast<std::uintptr_t>(bytes_.data()) % 8 != 0)
       throw error(name_, "", "the bytes do not start at a multiple of 8");
-    detail::cursor in{name_, bytes_};
+    cursor in{name_, bytes_};
     if (bytes_.size() < 4 || std::memcmp(in.take(4, "the magic"), "GGUF", 4) != 0)
       throw error(name_, "", "not a GGUF file");
     const auto version = in.number<std::uint32_t>("the version");
@@ -317,13 +314,13 @@ class gguf_file {
                   joined("promises ", value_count, " metadata entries and ", tensor_count,
                          " tensors, more than ", bytes_.size(), " bytes can hold"));
     for (std::uint64_t i = 0; i < value_count; ++i) values_.push_back(read_value(in));
-    detail::refuse_duplicates(name_, values_, "metadata", [](const value& v) { return v.key; });
+    refuse_duplicates(name_, values_, "metadata", [](const value& v) { return v.key; });
 
     const auto alignment = integer("general.alignment", 32);
     if (alignment < 8 || alignment > 65536 || !std::has_single_bit(alignment))
       fail("general.alignment", joined(alignment, " is not a power of two from 8 to 65536"));
     for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(in));
-    const auto padding = (0 - in.at) & detail::as_size(alignment - 1);
+    const auto padding = (0 - in.at) & as_size(alignment - 1);
     if (padding > bytes_.size() - in.at && tensor_count != 0)
       throw error(name_, "tensor data", "truncated: the file ends before it");
     const auto start = in.at + padding;
@@ -331,10 +328,10 @@ class gguf_file {
       place(tensors_[i], offsets_[i], start, alignment);
     offsets_ = {};
     refuse_overlaps();
-    detail::refuse_duplicates(name_, tensors_, "tensor", [](const tensor& t) { return t.name; });
+    refuse_duplicates(name_, tensors_, "tensor", [](const tensor& t) { return t.name; });
   }
 
-  static value read_value(detail::cursor& in) {
+  static value read_value(cursor& in) {
     value v;
     v.key = in.string("a metadata key");
     if (v.key.empty()) in.fail("a metadata key is empty");
@@ -352,7 +349,7 @@ class gguf_file {
                        in.bytes.size() - in.at, " bytes are left"));
     }
     v.data = in.bytes.data() + in.at;
-    v.count = detail::as_size(count);
+    v.count = as_size(count);
     if (v.type == value_type::string) {
       for (std::size_t i = 0; i < v.count; ++i) in.string("a metadata string");
     } else {
@@ -368,7 +365,7 @@ class gguf_file {
     return v;
   }
 
-  tensor read_tensor(detail::cursor& in) {
+  tensor read_tensor(cursor& in) {
     tensor t;
     t.name = in.string("a tensor's name");
     const auto bad = [&](const std::string& reason) {
@@ -387,17 +384,17 @@ class gguf_file {
       elements *= shape[d];
     }
     const auto type = in.number<std::uint32_t>("a tensor's type");
+    const auto type_name = detail::tensor_type_name(type);
     t.type = static_cast<tensor_type>(type);
     if (t.type != tensor_type::f32 && t.type != tensor_type::f16 && t.type != tensor_type::bf16 &&
         block_bytes(t.type) == 0)
-      bad(joined("type ", detail::tensor_type_name(type),
+      bad(joined("type ", type_name,
                  " is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)"));
     if (block_bytes(t.type) > 0 && shape[0] % quantised_block != 0)
-      bad(joined(detail::tensor_type_name(type), " rows of ", shape[0],
-                 " elements (a multiple of 32 is needed)"));
-    t.cols = detail::as_size(shape[0]);
-    t.rows = detail::as_size(shape[1] * shape[2] * shape[3]);
-    t.outer = detail::as_size(shape[2] * shape[3]);
+      bad(joined(type_name, " rows of ", shape[0], " elements (a multiple of 32 is needed)"));
+    t.cols = as_size(shape[0]);
+    t.rows = as_size(shape[1] * shape[2] * shape[3]);
+    t.outer = as_size(shape[2] * shape[3]);
     offsets_.push_back(in.number<std::uint64_t>("a tensor's offset"));
     return t;
   }

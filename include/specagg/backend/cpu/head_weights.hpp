@@ -5,10 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/draft/vocabulary_map.hpp>
@@ -57,11 +55,11 @@ struct head_weights : layer_weights {
       file.fail("specagg-head.d2t",
                 joined("has ", to.size(), " numbers, output.weight ", vocab, " rows"));
     for (std::size_t d = 0; d < to.size(); ++d) {
-      const auto t = std::int64_t{to[d]} + static_cast<std::int64_t>(d);
-      if (t < 0 || t >= static_cast<std::int64_t>(target_vocab))
+      const auto t = std::int64_t{to[d]} + std::int64_t(d);
+      if (t < 0 || t >= std::int64_t(target_vocab))
         file.fail("specagg-head.d2t", joined("maps token ", d, " to ", t, " (the target has ",
                                              target_vocab, " tokens)"));
-      to[d] = static_cast<token_id>(t);
+      to[d] = token_id(t);
     }
     if (make_vocabulary_map(to, target_vocab, map) != status::ok)
       file.fail("specagg-head.d2t", "maps two tokens to one");

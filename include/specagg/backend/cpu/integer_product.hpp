@@ -22,11 +22,9 @@
 #include <type_traits>
 
 #include <specagg/backend/cpu/matrix.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 // Runs body<n>(), n at most Most.
 template <int Most, class Body>
@@ -172,7 +170,7 @@ void add_second_part(const std::byte* strip, const rounded_activations& x, std::
     const auto* const block = strip + b * packed_block_bytes(Type);
     const auto begin = b * x.tokens;
     const auto place_of = [&](std::size_t token) {  // of the first from `token` on
-      return static_cast<std::size_t>(
+      return std::size_t(
           std::lower_bound(x.second_tokens + begin, x.second_tokens + begin + count, token) -
           x.second_tokens);
     };
@@ -212,6 +210,5 @@ void multiply_integers(const matrix& w, std::size_t begin, std::size_t end,
   }
 }
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END

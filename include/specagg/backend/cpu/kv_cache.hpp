@@ -15,7 +15,6 @@
 
 #include <specagg/backend/cpu/large_memory.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -136,8 +135,7 @@ class kv_cache {
   // Gives back the pages after the first `positions`.
   void cut(std::size_t positions) {
     if (pages_for(positions) < pages_.size())
-      pages_.erase(pages_.begin() + static_cast<std::ptrdiff_t>(pages_for(positions)),
-                   pages_.end());
+      pages_.erase(pages_.begin() + std::ptrdiff_t(pages_for(positions)), pages_.end());
   }
 
  private:
@@ -159,7 +157,7 @@ class kv_cache {
   }
   // n numbers, at most 16; to[n] to to[15] become 0.
   static SPECAGG_LANE void round(const float* from, std::size_t n, f16* to) {
-    const auto x = n == 16 ? lanes::load(from) : lanes::load_partial(from, static_cast<int>(n), 0);
+    const auto x = n == 16 ? lanes::load(from) : lanes::load_partial(from, int(n), 0);
     select(abs(x) < lanes(65520.f), x, lanes(std::numeric_limits<float>::quiet_NaN())).store(to);
   }
 

@@ -61,7 +61,7 @@ class block_memory {
       pieces_.push_back({large_memory(in_piece_ * bytes_), all()});
       fullest = &pieces_.back();
     }
-    const auto i = static_cast<std::size_t>(std::countr_zero(fullest->free));
+    const auto i = std::size_t(std::countr_zero(fullest->free));
     fullest->free &= fullest->free - 1;
     return fullest->memory.get() + i * bytes_;
   }
@@ -73,7 +73,7 @@ class block_memory {
       return !std::less<>()(block, x.memory.get()) &&
              std::less<>()(block, x.memory.get() + in_piece_ * bytes_);
     });
-    p->free |= 1u << static_cast<std::size_t>(block - p->memory.get()) / bytes_;
+    p->free |= 1u << std::size_t(block - p->memory.get()) / bytes_;
     if (p->free != all()) return;
     empty = std::move(p->memory);
     pieces_.erase(p);

@@ -15,17 +15,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <initializer_list>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,8 +28,6 @@
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/sequence.hpp>
 #include <specagg/thread_pool.hpp>
-#include <specagg/config.hpp>
-#include <specagg/error.hpp>
 #include <specagg/kernel/math.hpp>
 #include <specagg/token.hpp>
 
@@ -90,8 +82,7 @@ class layer_stack {
   // nothing was appended to this sequence. A sequence whose `why` is not ok before the call is left
   // alone.
   // alone: on the calling thread, which may be one of the pool.
-  template <class Read>
-  void append(std::span<segment> all, Read&& read, bool alone = false) {
+  void append(std::span<segment> all, auto&& read, bool alone = false) {
     static thread_pool no_others(1);
     on_ = alone ? &no_others : pool_.get();
     std::size_t left = 0;  // inputs
@@ -118,9 +109,8 @@ class layer_stack {
     }
     if (n > 0) step(n);
   }
-  // The same for one sequence; read(i, x).
-  template <class Read>
-  status append(sequence& to, std::size_t count, std::span<float> logits, Read&& read) {
+  // Appends to one sequence. read(i, x) writes its inputs i, i + 1, ... as the rows of x.
+  status append(sequence& to, std::size_t count, std::span<float> logits, auto&& read) {
     segment one{&to, count, logits};
     append(std::span(&one, 1),
            [&](std::size_t, std::size_t i, activations x) { read(i, std::move(x)); });
@@ -131,13 +121,14 @@ class layer_stack {
   void product(const matrix& m, const activations& y, activations& out) {
     on_ = pool_.get();
     const auto rounded = round(y, {&m});
-    for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()),
-             [&](std::size_t begin, std::size_t end) {
-               multiply(m, begin, end, y, rounded, out.data() + begin, stride(out));
-             });
+    for_rows(m.rows, m.cols * std::size_t(y.rows()), [&](std::size_t begin, std::size_t end) {
+      multiply(m, begin, end, y, rounded, out.data() + begin, stride(out));
+    });
   }
 
  private:
+  using attention = detail::range_attention;
+
   // Runs body over `count` rows in parallel, in ranges of at least some 16,000 multiplications
   // (about a microsecond).
   template <class Body>
@@ -262,7 +253,7 @@ class layer_stack {
   // The logits after normalised activations: row t goes to logits_[t].
   void write_logits(const activations& last) {
     const auto& w = *w_;
-    const auto n = static_cast<std::size_t>(last.rows());
+    const auto n = std::size_t(last.rows());
     const auto rounded = round(last, {&w.output});
     for_rows(w.vocab, w.dim * n, [&](std::size_t begin, std::size_t end) {
       constexpr std::size_t some = 64;
@@ -278,25 +269,22 @@ class layer_stack {
     });
   }
 
-  static std::size_t stride(const activations& a) {
-    return static_cast<std::size_t>(a.outerStride());
-  }
+  static std::size_t stride(const activations& a) { return std::size_t(a.outerStride()); }
   static float* row(activations& a, std::size_t t) { return a.data() + t * stride(a); }
   static activations rows(activations a, std::size_t first, std::size_t n) {
-    return {row(a, first), static_cast<Eigen::Index>(n), a.cols(), a.outerStride()};
+    return {row(a, first), Eigen::Index(n), a.cols(), a.outerStride()};
   }
 
   // Normalises the rows of x into those of y.
   void normalise(activations& x, const std::vector<float>& weight, activations& y) const {
-    for (std::size_t t = 0; t < static_cast<std::size_t>(x.rows()); ++t)
+    for (std::size_t t = 0; t < std::size_t(x.rows()); ++t)
       detail::rms_norm(row(x, t), weight, w_->dim, w_->epsilon, row(y, t));
   }
 
   // Rounds x if one of the matrices that it will be multiplied with is quantised.
   rounded_activations round(const activations& x, std::initializer_list<const matrix*> by) {
     if (std::none_of(by.begin(), by.end(), [](const matrix* m) { return m->strips; })) return {};
-    const auto n = static_cast<std::size_t>(x.rows()),
-               blocks = static_cast<std::size_t>(x.cols()) / quantised_block;
+    const auto n = std::size_t(x.rows()), blocks = std::size_t(x.cols()) / quantised_block;
     on_->for_ranges(blocks, 1 + 128 / n,
                     [&](std::size_t begin, std::size_t end) { rounding_.round(x, begin, end); });
     return rounding_.rows(n, blocks);
@@ -305,19 +293,17 @@ class layer_stack {
   // x += m y, with `product` as temporary memory. rounded: y, rounded, for a quantised matrix.
   void add_product(const matrix& m, const activations& y, const rounded_activations& rounded,
                    activations& product, activations& x) {
-    for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()),
-             [&](std::size_t begin, std::size_t end) {
-               multiply(m, begin, end, y, rounded, product.data() + begin, stride(product));
-               const auto from = static_cast<Eigen::Index>(begin),
-                          size = static_cast<Eigen::Index>(end - begin);
-               x.middleCols(from, size) += product.middleCols(from, size);
-             });
+    for_rows(m.rows, m.cols * std::size_t(y.rows()), [&](std::size_t begin, std::size_t end) {
+      multiply(m, begin, end, y, rounded, product.data() + begin, stride(product));
+      const auto from = Eigen::Index(begin), size = Eigen::Index(end - begin);
+      x.middleCols(from, size) += product.middleCols(from, size);
+    });
   }
 
   void find_rotations() {
     for (const piece& p : pieces_)
       for (std::size_t t = 0; t < p.count; ++t)
-        detail::find_rotation(static_cast<double>(p.of->to->seen_by(t) - 1), w_->frequencies,
+        detail::find_rotation(double(p.of->to->seen_by(t) - 1), w_->frequencies,
                               rotation(p.first + t));
   }
   float* rotation(std::size_t t) {
@@ -329,7 +315,7 @@ class layer_stack {
   // positions of a key share cache lines.)
   void rotate_head(std::size_t layer, std::size_t head, activations& qkv) {
     const auto& w = *w_;
-    const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
+    const auto scale = 1 / std::sqrt(float(w.head_dim));
     for (const piece& p : pieces_)
       for (std::size_t t = 0; t < p.count; ++t) {
         auto* x = row(qkv, p.first + t) + head * w.head_dim;
@@ -345,9 +331,7 @@ class layer_stack {
       }
   }
 
-  static std::size_t ranges_for(std::size_t positions) {
-    return detail::range_attention::ranges_for(positions);
-  }
+  static std::size_t ranges_for(std::size_t positions) { return attention::ranges_for(positions); }
   // Tasks of attention that keep all threads busy.
   std::size_t enough_tasks() const { return 8 * std::size_t{on_->threads()}; }
   // The queries of a piece are divided only where there are few ranges.
@@ -364,7 +348,7 @@ class layer_stack {
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       const auto parts = std::clamp<std::size_t>(
           enough_tasks() / (all * w_->kv_heads), 1,
-          detail::range_attention::most_parts(pieces_[i].count * (w_->heads / w_->kv_heads)));
+          attention::most_parts(pieces_[i].count * (w_->heads / w_->kv_heads)));
       const auto tasks = ranges_for(seen[i]) * parts;
       for (std::size_t k = 0; k < tasks; ++k)
         ranges_.push_back({i, k / parts, k % parts, parts, tasks});
@@ -389,33 +373,33 @@ class layer_stack {
     });
   }
   void attend(std::size_t layer, std::size_t head, const piece_range& r, activations& all_qkv,
-              activations& all_attended, const detail::range_attention::later& next) {
+              activations& all_attended, const attention::later& next) {
     const piece& p = pieces_[r.piece];
     const sequence& to = *p.of->to;
     const auto group = w_->heads / w_->kv_heads;
     const auto qkv = rows(all_qkv, p.first, p.count);
-    const detail::range_attention attention{to.cache_,
-                                            layer,
-                                            head,
-                                            to.tree_,
-                                            to.tree_begin_,
-                                            to.position_,
-                                            p.count,
-                                            group,
-                                            w_->head_dim,
-                                            qkv,
-                                            p.first * w_->heads + head * group,
-                                            w_->heads,
-                                            sums_,
-                                            next};
-    attention.compute(r.number, r.part, r.parts);
+    const attention one{to.cache_,
+                        layer,
+                        head,
+                        to.tree_,
+                        to.tree_begin_,
+                        to.position_,
+                        p.count,
+                        group,
+                        w_->head_dim,
+                        qkv,
+                        p.first * w_->heads + head * group,
+                        w_->heads,
+                        sums_,
+                        next};
+    one.compute(r.number, r.part, r.parts);
     auto& left = tasks_left_[r.piece * w_->kv_heads + head];
     if (r.tasks > 1) {
       if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
       left.store(r.tasks, std::memory_order_relaxed);  // for the next layer
     }
     auto attended = rows(all_attended, p.first, p.count);
-    attention.finish(attended);
+    one.finish(attended);
   }
 
   static constexpr std::size_t most_rows = tokens_at_a_time;

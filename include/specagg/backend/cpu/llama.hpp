@@ -17,7 +17,6 @@
 
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/thread_pool.hpp>
-#include <specagg/config.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/token.hpp>
 
@@ -200,9 +199,7 @@ class llama {
     if (!in) return;
     const auto read = [&](std::size_t j, std::size_t begin, activations x) {
       for (Eigen::Index t = 0; t < x.rows(); ++t)
-        read_row(in->w_->embedding,
-                 static_cast<std::size_t>(all[j].tokens[begin + static_cast<std::size_t>(t)]),
-                 &x(t, 0));
+        read_row(in->w_->embedding, std::size_t(all[j].tokens[begin + std::size_t(t)]), &x(t, 0));
     };
     in->stack_.append(segments, read, alone);
   }
@@ -214,8 +211,7 @@ class llama {
       return status::invalid_parameter;  // end the tree first
     if (const status s = text_.takes(a.tokens.size(), a.logits); s != status::ok) return s;
     for (const token_id token : a.tokens)
-      if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab)
-        return status::token_out_of_range;
+      if (token < 0 || std::size_t(token) >= w_->vocab) return status::token_out_of_range;
     const status s = tree ? text_.add_nodes(a.parents) : status::ok;
     if (s == status::ok) text_.open(a.tokens.size());
     return s;

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,6 @@
 #include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/matrix.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
 #include <specagg/kernel/math.hpp>
 #include <specagg/token.hpp>
@@ -91,25 +89,24 @@ struct layer_weights {
     const auto base = file.real(key("rope.freq_base"), 10000);
     if (!(base >= 1 && base <= 1e12)) file.fail(key("rope.freq_base"), "is not in 1 to 1e12");
     for (std::size_t i = 0; i < rotated; i += 2)
-      frequencies.push_back(specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) *
-                                         specagg::log(base)));
+      frequencies.push_back(specagg::exp(-(double(i) / double(rotated)) * specagg::log(base)));
     const auto eps = file.real(key("attention.layer_norm_rms_epsilon"));
     if (!(eps >= 1e-12 && eps <= 1))
       file.fail(key("attention.layer_norm_rms_epsilon"), "is not in 1e-12 to 1");
-    epsilon = static_cast<float>(eps);
+    epsilon = float(eps);
   }
 
   std::size_t size(const std::string& key, std::uint64_t most,
                    std::optional<std::uint64_t> otherwise = {}) const {
     const auto n = file.integer(key, otherwise);
     if (n < 1 || n > most) file.fail(key, joined("is ", n, " (1 to ", most, " are possible)"));
-    return static_cast<std::size_t>(n);
+    return std::size_t(n);
   }
   // How many rows a tensor has that is a list of tokens: at most as many as there are token ids. 0:
   // it is missing.
   std::size_t tokens_of(const char* name) const {
     const auto* t = file.find_tensor(name);
-    if (t && t->rows > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
+    if (t && t->rows > std::size_t(std::numeric_limits<token_id>::max()))
       throw error(file.name(), joined("tensor ", name), "has more rows than there are token ids");
     return t ? t->rows : 0;
   }
@@ -120,7 +117,7 @@ struct layer_weights {
       throw error(file.name(), joined("tensor ", name),
                   joined("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ",
                          rows, ")"));
-    used_[static_cast<std::size_t>(t - file.tensors().data())] = true;
+    used_[std::size_t(t - file.tensors().data())] = true;
     return *t;
   }
   std::vector<float> take_norm(const std::string& name) {
@@ -142,7 +139,7 @@ struct layer_weights {
     auto m = repack ? cpu::repack(t, *strips_) : matrix{t, nullptr};
     if (m.strips) file.give_back(t);
     bytes_done_ += rows * row_bytes(t.type, cols);
-    if (progress) progress(static_cast<double>(bytes_done_) / static_cast<double>(file.size()));
+    if (progress) progress(double(bytes_done_) / double(file.size()));
     return m;
   }
   // The final norm and the layers. Then no tensor may be left: an unused one (a bias, rotary
@@ -168,12 +165,11 @@ struct layer_weights {
     }
     kv_memory = kv_cache::memory_for(layers.size(), kv_heads, head_dim);
     const auto unknown = std::find(used_.begin(), used_.end(), false) - used_.begin();
-    if (static_cast<std::size_t>(unknown) < used_.size())
-      throw error(
-          file.name(),
-          joined("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
-          joined("is not supported (a ", model, " of ", layers.size(),
-                 " blocks without biases has none)"));
+    if (std::size_t(unknown) < used_.size())
+      throw error(file.name(),
+                  joined("tensor ", printable(file.tensors()[std::size_t(unknown)].name)),
+                  joined("is not supported (a ", model, " of ", layers.size(),
+                         " blocks without biases has none)"));
   }
 
  private:
@@ -266,7 +262,7 @@ inline constexpr std::size_t tokens_at_a_time = 48;
 // for each, and scratch memory for tokens_at_a_time. A double, because products of hostile sizes
 // overflow integers.
 [[nodiscard]] inline double session_bytes(const layer_weights& w, std::size_t capacity) {
-  const auto real = [](std::size_t n) { return static_cast<double>(n); };
+  const auto real = [](std::size_t n) { return double(n); };
   const double head = real(padded(w.head_dim)), tokens = real(tokens_at_a_time);
   const double keys_and_values = real(w.layers.size() * w.kv_heads) * head,
                sums = tokens * real(w.heads) * (head + 2) / 128;
@@ -283,9 +279,9 @@ inline constexpr std::size_t tokens_at_a_time = 48;
 [[nodiscard]] inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   const double bytes = session_bytes(w, capacity);
-  if (bytes > std::max(64 * static_cast<double>(w.file.size()), 0x1p24))
+  if (bytes > std::max(64 * double(w.file.size()), 0x1p24))
     throw error(w.file.name(), joined("context of ", capacity, " tokens"),
-                joined("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));
+                joined("takes ", std::uint64_t(bytes) >> 20, " MiB of memory"));
   return capacity;
 }
 

@@ -21,7 +21,6 @@
 #include <specagg/backend/cpu/large_memory.hpp>
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -103,7 +102,7 @@ inline void unpack_row(tensor_type type, const std::byte* numbers, std::size_t r
         continue;
       }
       k[8 * g + i] = byte & 15;
-      k[8 * g + 4 + i] = static_cast<std::uint8_t>(byte >> 4);
+      k[8 * g + 4 + i] = std::uint8_t(byte >> 4);
     }
 }
 
@@ -149,9 +148,7 @@ inline void read_row(const matrix& m, std::size_t r, float* y) {
   const auto* block = m.strips.get() + r / strip_rows * blocks * size;
   for (std::size_t b = 0; b < blocks; ++b, block += size, y += quantised_block) {
     const auto half = [&](std::size_t at) {
-      std::uint16_t bits;
-      std::memcpy(&bits, block + number_bytes(m.type) + 2 * at, sizeof bits);
-      return specagg::detail::float_of_f16(bits);
+      return detail::half_at(block + number_bytes(m.type) + 2 * at);
     };
     const float d = half(row), minimum = m.type == tensor_type::q4_1 ? half(strip_rows + row) : 0;
     std::uint8_t k[32];

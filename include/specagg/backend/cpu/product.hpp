@@ -9,7 +9,6 @@
 #include <specagg/backend/cpu/float_product.hpp>
 #include <specagg/backend/cpu/integer_product.hpp>
 #include <specagg/backend/cpu/matrix.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -19,20 +18,11 @@ namespace cpu {
 // and other matrices read `x`. y must not overlap the rest.
 inline void multiply(const matrix& w, std::size_t begin, std::size_t end, const activations& x,
                      const rounded_activations& rounded, float* y, std::size_t y_stride) {
-  switch (w.type) {
-    case tensor_type::f32:
-      return detail::multiply_floats<tensor_type::f32>(w, begin, end, x, y, y_stride);
-    case tensor_type::f16:
-      return detail::multiply_floats<tensor_type::f16>(w, begin, end, x, y, y_stride);
-    case tensor_type::bf16:
-      return detail::multiply_floats<tensor_type::bf16>(w, begin, end, x, y, y_stride);
-    case tensor_type::q4_0:
-      return detail::multiply_integers<tensor_type::q4_0>(w, begin, end, rounded, y, y_stride);
-    case tensor_type::q4_1:
-      return detail::multiply_integers<tensor_type::q4_1>(w, begin, end, rounded, y, y_stride);
-    case tensor_type::q8_0:
-      return detail::multiply_integers<tensor_type::q8_0>(w, begin, end, rounded, y, y_stride);
-  }
+  detail::with_type(w.type, [&]<tensor_type Type>() {
+    if constexpr (block_bytes(Type) > 0)
+      detail::multiply_integers<Type>(w, begin, end, rounded, y, y_stride);
+    else detail::multiply_floats<Type>(w, begin, end, x, y, y_stride);
+  });
 }
 
 }  // namespace cpu

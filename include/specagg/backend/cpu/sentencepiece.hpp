@@ -11,7 +11,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <queue>
 #include <string>
@@ -21,8 +20,8 @@
 
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/vocabulary.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
+#include <specagg/printable.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -41,7 +40,7 @@ class sentencepiece {
     ids_.reserve(words_.size());
     std::vector<token_id> users;
     for (std::size_t i = 0; i < words_.size(); ++i) {
-      const auto id = static_cast<token_id>(i);
+      const auto id = token_id(i);
       const auto piece = words_.pieces[i];
       if (!std::isfinite(scores_[i])) words_.bad_piece(i, "has a score that is not finite");
       if (words_.kinds[i] == kind::byte) {
@@ -49,8 +48,7 @@ class sentencepiece {
         if (value < 0)
           words_.bad_piece(i, joined("is of type byte but spelled \"", printable(piece),
                                      "\" (\"<0x00>\" to \"<0xFF>\" are possible)"));
-        if (bytes_[static_cast<std::size_t>(value)] == no_token)
-          bytes_[static_cast<std::size_t>(value)] = id;
+        if (bytes_[std::size_t(value)] == no_token) bytes_[std::size_t(value)] = id;
       } else if (words_.kinds[i] == kind::normal || words_.kinds[i] == kind::user) {
         if (piece.empty()) continue;  // no text becomes it
         ids_.emplace(piece, id);      // of equal pieces the lowest id stands
@@ -92,7 +90,7 @@ class sentencepiece {
   [[nodiscard]] std::string piece(token_id token) const {
     if (!words_.contains(token)) return {};
     switch (words_.kind_of(token)) {
-      case kind::byte: return std::string(1, static_cast<char>(byte_value(at(token))));
+      case kind::byte: return std::string(1, char(byte_value(at(token))));
       case kind::normal:
       case kind::user:
       case kind::unused: break;
@@ -163,7 +161,7 @@ class sentencepiece {
         ++i;
         continue;
       }
-      const auto size = detail::character_size(text.substr(i));
+      const auto size = utf8::first_code_point(text.substr(i)).bytes;
       const bool literal = text.substr(i, size) == space;
       symbols.push_back({spaced.size(), size, 0, 0, literal, no_token});
       spaced += text.substr(i, size);
@@ -213,8 +211,7 @@ class sentencepiece {
       const auto size = symbols[left].size + symbols[right].size;
       if (size > longest_) return;
       const auto it = ids_.find(std::string_view(spaced).substr(symbols[left].begin, size));
-      if (it != ids_.end())
-        heap.push({scores_[static_cast<std::size_t>(it->second)], left, right, size});
+      if (it != ids_.end()) heap.push({scores_[std::size_t(it->second)], left, right, size});
     };
     for (std::size_t i = 1; i < symbols.size(); ++i) propose(i - 1, i);
     while (!heap.empty()) {

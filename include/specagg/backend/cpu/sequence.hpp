@@ -13,7 +13,6 @@
 #include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tree_paths.hpp>
-#include <specagg/config.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -55,8 +54,8 @@ class sequence {
         hidden_ && i >= hidden_begin_ && i < (tree_.size() > 0 ? tree_begin_ : position_);
     return {kept ? hidden_->data() + i * padded(dim_) : nullptr, kept ? dim_ : 0};
   }
-  // The same for a node of the tree, numbered from 1 as in parents; empty if there is no such node,
-  // or its state was not kept.
+  // The input of the output matrix for a node of the tree, numbered from 1 as in parents. Empty if
+  // there is no such node, or its state was not kept.
   std::span<const float> node_hidden(std::size_t node) const {
     const bool kept = hidden_ && node - 1 < tree_.size() && tree_begin_ + node > hidden_begin_;
     return {kept ? hidden_->data() + (tree_begin_ + node - 1) * padded(dim_) : nullptr,
@@ -121,8 +120,8 @@ class sequence {
   // Takes the pages of the next `count` positions, which must be done before they are appended.
   // std::bad_alloc: nothing that can be seen has changed.
   void open(std::size_t count) { cache_.open(position_, position_ + count); }
-  // The same for the first `count` positions. They are kept from now on. context_full: nothing has
-  // changed.
+  // Takes the pages of the first `count` positions, and keeps them from now on. context_full:
+  // nothing has changed.
   status reserve(std::size_t count) {
     if (count > capacity_) return status::context_full;
     if (count > position_) open(count - position_);

@@ -63,6 +63,18 @@ struct tensor {
 
 namespace detail {
 
+// Calls f.operator()<type>().
+void with_type(tensor_type type, const auto& f) {
+  switch (type) {
+    case tensor_type::f32: return f.template operator()<tensor_type::f32>();
+    case tensor_type::f16: return f.template operator()<tensor_type::f16>();
+    case tensor_type::bf16: return f.template operator()<tensor_type::bf16>();
+    case tensor_type::q4_0: return f.template operator()<tensor_type::q4_0>();
+    case tensor_type::q4_1: return f.template operator()<tensor_type::q4_1>();
+    case tensor_type::q8_0: return f.template operator()<tensor_type::q8_0>();
+  }
+}
+
 inline std::string tensor_type_name(std::uint32_t type) {
   static constexpr const char* names[] = {
       "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",

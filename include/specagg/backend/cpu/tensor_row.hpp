@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include <specagg/backend/cpu/tensor.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -19,6 +18,12 @@ using lanes = vec<float, 16>;
 constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
 
 namespace detail {
+
+inline float half_at(const std::byte* at) {
+  std::uint16_t bits;
+  std::memcpy(&bits, at, sizeof bits);
+  return specagg::detail::float_of_f16(bits);
+}
 
 // Columns c..c+15 of a row as floats. Without error, but for Q4_1: there d k + m is rounded once.
 template <tensor_type Type>
@@ -31,11 +36,7 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
     return lanes::load(reinterpret_cast<const bf16*>(row) + c);
   } else {
     const std::byte* block = row + c / quantised_block * block_bytes(Type);
-    const auto half = [&](std::size_t at) {
-      std::uint16_t bits;
-      std::memcpy(&bits, block + at, sizeof bits);
-      return lanes(specagg::detail::float_of_f16(bits));
-    };
+    const auto half = [&](std::size_t at) { return lanes(half_at(block + at)); };
     if constexpr (Type == tensor_type::q8_0) {
       return half(0) *
              lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % quantised_block));
@@ -44,8 +45,8 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
       const int shift = c % quantised_block == 0 ? 0 : 4;
       std::int8_t k[16];
       for (std::size_t i = 0; i < 16; ++i)
-        k[i] = static_cast<std::int8_t>((std::to_integer<int>(block[scales + i]) >> shift & 15) -
-                                        (Type == tensor_type::q4_0 ? 8 : 0));
+        k[i] = std::int8_t((std::to_integer<int>(block[scales + i]) >> shift & 15) -
+                           (Type == tensor_type::q4_0 ? 8 : 0));
       if constexpr (Type == tensor_type::q4_0) return half(0) * lanes::load_i8(k);
       else return fma(half(0), lanes::load_i8(k), half(2));
     }
@@ -66,7 +67,7 @@ SPECAGG_LANE lanes load_weights_tail(const std::byte* row, std::size_t c, std::s
 
 // One row as floats.
 inline void read_row(const tensor& w, std::size_t r, float* y) {
-  const auto copy = [&]<tensor_type Type>() {
+  detail::with_type(w.type, [&]<tensor_type Type>() {
     const auto* row = w.data + r * row_bytes(Type, w.cols);
     std::size_t c = 0;
     for (; c + 16 <= w.cols; c += 16) detail::load_weights<Type>(row, c).store(y + c);
@@ -76,15 +77,7 @@ inline void read_row(const tensor& w, std::size_t r, float* y) {
       detail::load_weights_tail<Type>(row, c, w.cols).store(tail);
       std::copy_n(tail, w.cols - c, y + c);
     }
-  };
-  switch (w.type) {
-    case tensor_type::f32: return copy.template operator()<tensor_type::f32>();
-    case tensor_type::f16: return copy.template operator()<tensor_type::f16>();
-    case tensor_type::bf16: return copy.template operator()<tensor_type::bf16>();
-    case tensor_type::q4_0: return copy.template operator()<tensor_type::q4_0>();
-    case tensor_type::q4_1: return copy.template operator()<tensor_type::q4_1>();
-    case tensor_type::q8_0: return copy.template operator()<tensor_type::q8_0>();
-  }
+  });
 }
 
 }  // namespace cpu

@@ -10,7 +10,6 @@
 
 #include <specagg/backend/cpu/byte_level_bpe.hpp>
 #include <specagg/backend/cpu/sentencepiece.hpp>
-#include <specagg/config.hpp>
 #include <specagg/draft/vocabulary_map.hpp>
 #include <specagg/error.hpp>
 
@@ -66,7 +65,7 @@ class tokenizer {
     const vocabulary& w = words();
     std::vector<token_text> all(w.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto id = static_cast<token_id>(i);
+      const auto id = token_id(i);
       if (w.kinds[i] == kind::control)
         all[i] = {std::string(w.pieces[i]), token_text::kind::special};
       else

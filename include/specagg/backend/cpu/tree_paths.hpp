@@ -22,7 +22,7 @@ class tree_paths {
                length = parent == 0 ? 0 : end(parent) - from;
     first_.push_back(paths_.size());
     for (std::size_t i = 0; i < length; ++i) paths_.push_back(paths_[from + i]);
-    paths_.push_back(static_cast<std::uint32_t>(first_.size()));
+    paths_.push_back(std::uint32_t(first_.size()));
   }
   std::span<const std::uint32_t> path(std::size_t node) const {
     return std::span(paths_).subspan(first_[node - 1], end(node) - first_[node - 1]);

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <specagg/backend/cpu/gguf.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
 #include <specagg/token.hpp>
 
@@ -53,7 +52,7 @@ struct vocabulary {
       if (!file.find(key)) return no_token;
       const auto id = file.integer(key);
       if (id >= count) file.fail(key, joined(id, " is not a token (there are ", count, ")"));
-      return static_cast<token_id>(id);
+      return token_id(id);
     };
     bos = special("tokenizer.ggml.bos_token_id");
     eos = special("tokenizer.ggml.eos_token_id");
@@ -64,12 +63,10 @@ struct vocabulary {
 
   std::size_t size() const { return pieces.size(); }
   // Whether it is a token; piece() and kind_of() take tokens alone.
-  bool contains(token_id token) const {
-    return token >= 0 && static_cast<std::size_t>(token) < size();
-  }
-  std::string_view piece(token_id token) const { return pieces[static_cast<std::size_t>(token)]; }
+  bool contains(token_id token) const { return token >= 0 && std::size_t(token) < size(); }
+  std::string_view piece(token_id token) const { return pieces[std::size_t(token)]; }
   // Its type in the file.
-  kind kind_of(token_id token) const { return kinds[static_cast<std::size_t>(token)]; }
+  kind kind_of(token_id token) const { return kinds[std::size_t(token)]; }
 
   // Throw specagg::error: piece i is wrong; a text is longer than max_text.
   [[noreturn]] void bad_piece(std::size_t i, const std::string& reason) const {
@@ -89,11 +86,11 @@ struct vocabulary {
     };
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       add_number(pieces[i].size());
-      add(static_cast<std::uint64_t>(kinds[i]));
+      add(std::uint64_t(kinds[i]));
       for (char c : pieces[i]) add(static_cast<unsigned char>(c));
     }
-    add_number(static_cast<std::uint64_t>(bos));
-    add_number(static_cast<std::uint64_t>(eos));
+    add_number(std::uint64_t(bos));
+    add_number(std::uint64_t(eos));
     return h;
   }
 };
@@ -136,36 +133,17 @@ class piece_finder {
   // end) are longer than i, and agree before byte i.
   std::size_t end_of(std::size_t begin, std::size_t end, std::size_t i, std::size_t byte) const {
     const auto at = sorted_.begin();
-    return static_cast<std::size_t>(
-        std::partition_point(
-            at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end),
-            [&](const auto& p) { return static_cast<unsigned char>(p.first[i]) < byte; }) -
-        at);
+    return std::size_t(std::partition_point(at + std::ptrdiff_t(begin), at + std::ptrdiff_t(end),
+                                            [&](const auto& p) {
+                                              return static_cast<unsigned char>(p.first[i]) < byte;
+                                            }) -
+                       at);
   }
 
   std::vector<std::pair<std::string_view, token_id>> sorted_;  // no two with the same text
   // where those begin that have this first byte
   std::array<std::size_t, 257> from_{};
 };
-
-namespace detail {
-
-// Bytes of the UTF-8 character at the front; 1 if there is not one. (Overlong forms pass:
-// they have no piece.)
-inline std::size_t character_size(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t size = lead < 0xC2   ? 1
-                           : lead < 0xE0 ? 2
-                           : lead < 0xF0 ? 3
-                           : lead < 0xF5 ? 4
-                                         : 1;
-  if (text.size() < size) return 1;
-  for (std::size_t i = 1; i < size; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 1;
-  return size;
-}
-
-}  // namespace detail
 
 }  // namespace cpu
 SPECAGG_END

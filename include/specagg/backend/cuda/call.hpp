@@ -19,10 +19,11 @@ struct array {
 };
 
 // The members of filtered_batch and ragged_outcome, one by one. draft_bonus: 0 or 1. bonus_from: 0
-// none, 1 pi, 2 the target's row.
+// none, 1 pi, 2 the target's row. filter_order: the number of enum filter_order; another one is
+// invalid_parameter.
 struct ragged {
   std::int64_t requests, vocabulary, most, drafted;
-  std::int64_t target_stride, draft_stride, draft_bonus, bonus_from;
+  std::int64_t target_stride, draft_stride, draft_bonus, bonus_from, filter_order;
   const void *target, *draft;
   array tokens, cu_num_draft_tokens, start, seed, request, temperature, draft_temperature;
   array top_k, top_p, min_p, draft_top_k, draft_top_p, draft_min_p, bonus, draft_row_numbers;
@@ -81,6 +82,7 @@ auto batch_of(const ragged_call& c) {
   b.bonus = integers_of(c.bonus);
   b.draft_row_numbers = integers_of(c.draft_row_numbers);
   if constexpr (Filtered) {
+    b.order = filter_order(c.filter_order < 0 || c.filter_order > 255 ? 255 : c.filter_order);
     b.top_k = integers_of(c.top_k);
     b.top_p = reals_of(c.top_p);
     b.min_p = reals_of(c.min_p);

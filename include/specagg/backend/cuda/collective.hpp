@@ -30,8 +30,7 @@ inline constexpr std::size_t most_drafted = 16;
 
 namespace detail {
 
-using specagg::detail::place;
-using specagg::detail::reducer;
+using namespace specagg::detail;  // the CPU's parts
 static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
 inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
@@ -129,54 +128,49 @@ __device__ auto across_group(V a) {
   return R::across(a);
 }
 
-// Goes through n entries. Entry x changes `value` to step(value, x), which is `value` if x is 0.
-// Entries that are not above 0 are passed over. Returns the first entry x with reached(value, x),
-// else the last entry, and the value before it; index n if no entry is above 0. The threads of a
-// warp share 32 entries: each thread takes the steps before its entry, and then all threads test
-// their entries at once.
-template <class Entry, class Step, class Reached>
-__device__ place walk(std::size_t n, double value, const Entry& entry, const Step& step,
-                      const Reached& reached) {
-  const unsigned count = unsigned(n), lane = threadIdx.x % 32;
-  place last{n, value};
-  for (unsigned first = 0; first < count; first += 32) {
-    const double own = first + lane < count ? entry(first + lane) : 0;
-    const unsigned positive = __ballot_sync(~0u, own > 0);
-    if (positive == 0) continue;
-    double before = value;
-#pragma unroll 16
-    for (unsigned i = 0; i < 31; ++i) {
-      const double x = first + i < count ? entry(first + i) : 0;
-      const bool counts = (i < lane) & (x > 0);
-      before = step(before, counts ? x : 0);
-    }
-    const unsigned there = __ballot_sync(~0u, own > 0 && reached(before, own));
-    const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(positive));
-    last = {first + unsigned(at), __shfl_sync(~0u, before, at)};
-    if (there) break;
-    value = step(last.rest, __shfl_sync(~0u, own, at));
-  }
-  return last;
-}
-// As find_place() of kernel/sample.hpp.
-template <class Entry>
-__device__ place find_place(std::size_t n, double rest, const Entry& entry) {
+// As find_in_turn() of kernel/sample.hpp, for at most 16 entries, one in each of a warp's first
+// threads. Each thread takes the steps before its entry, and then all test their entries at once.
+__device__ inline place find_in_turn(double entry, std::size_t n, const place& in) {
   using D = vec<double, 1>;
-  return walk(
-      n, rest, entry, [](double left, double x) { return (D(left) - D(x)).v; },
-      [](double left, double x) { return left < x; });
+  const unsigned lane = threadIdx.x % 32;
+  const double own = lane < n ? entry : 0;
+  const unsigned counting = __ballot_sync(~0u, own > in.floor);
+  const double floor = (D(in.floor) * D(0x1p-5)).v;
+  if (counting == 0) return {n, in.rest, floor};
+  double before = in.rest;
+#pragma unroll
+  for (unsigned i = 0; i < 15; ++i) {
+    const double x = __shfl_sync(~0u, own, int(i));
+    const bool counts = (i < lane) & (x > in.floor);
+    before = (D(before) - D(counts ? x : 0)).v;
+  }
+  const unsigned there = __ballot_sync(~0u, own > in.floor && before < own);
+  const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(counting));
+  return {std::size_t(at), __shfl_sync(~0u, before, at), floor};
 }
-// As crossing_bucket() of kernel/select.hpp.
-__device__ inline std::uint32_t crossing_bucket(const double* mass, std::uint32_t n, double enough,
-                                                double& above) {
-  const auto plus = [](double x, double y) { return (vec<double, 1>(x) + vec<double, 1>(y)).v; };
-  const place found = walk(
-      n, above, [&](std::size_t i) { return mass[n - 1 - i]; }, plus,
-      [&](double sum, double x) { return plus(sum, x) >= enough; });
-  above = found.rest;
-  return found.index < n ? n - 1 - std::uint32_t(found.index) : 0;
+// As find_place() of kernel/sample.hpp, for n <= 256.
+template <class T>
+__device__ place place_in_warp(const T* entries, std::size_t n, place in) {
+  static_assert(most_blocks <= 256);
+  const unsigned lane = threadIdx.x % 32;
+  const auto entry = [&](std::size_t i) { return i < n ? double(entries[i]) : 0.; };
+  std::size_t begin = 0;
+  if (n > 16) {
+    double part[16];
+#pragma unroll
+    for (unsigned i = 0; i < 16; ++i) part[i] = entry(16 * (lane % 16) + i);
+#pragma unroll
+    for (unsigned k = 8; k > 0; k /= 2)
+#pragma unroll
+      for (unsigned i = 0; i < k; ++i) part[i] += part[i + k];
+    in = find_in_turn(part[0], (n + 15) / 16, in);
+    if (in.index == (n + 15) / 16) return {n, in.rest, in.floor};
+    begin = 16 * in.index;
+  }
+  const std::size_t count = n - begin < 16 ? n - begin : 16;
+  const place last = find_in_turn(entry(begin + lane % 16), count, in);
+  return {last.index == count ? n : begin + last.index, last.rest, last.floor};
 }
-
 // How many of the four tokens from k on exist.
 template <bool Whole>
 __device__ int lanes_at(std::size_t count, std::size_t k) {
@@ -196,19 +190,17 @@ struct whole_rows {
   static constexpr bool are_shared = false;
 };
 
-}  // namespace detail
-
 // Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no
 // test, and several can be in flight at once. Shards: the log of exchanges with devices that hold
 // other parts of the rows.
-template <bool Whole, class Shards = detail::whole_rows>
+template <bool Whole, class Shards = whole_rows>
 class collective : public Shards {
  public:
   static constexpr bool whole = Whole;
   static constexpr bool takes_logs_at_the_end = true;  // with_logs() does
-  __device__ explicit collective(detail::shared_memory& shared, const Shards& shards = {})
+  __device__ explicit collective(shared_memory& shared, const Shards& shards = {})
       : Shards(shards), shared_(&shared) {
-    detail::refuse_flags_that_change_bits();
+    refuse_flags_that_change_bits();
 #if SPECAGG_CUDA_CLUSTERS
     const auto cluster = cooperative_groups::this_cluster();
     rank_ = cluster.block_rank();
@@ -237,7 +229,7 @@ class collective : public Shards {
   // `out` is memory of the device. Every thread may read the stored numbers.
   template <class Rows, class F>
   __device__ double sum_stored(const Rows& rows, const F& f, float* out) {
-    return reduce_at<specagg::detail::add>(rows, [&](auto at, std::size_t v, int n) {
+    return reduce_at<add>(rows, [&](auto at, std::size_t v, int n) {
       const vec<float, 4> x = uncontracted(f(at));
       struct alignas(Whole ? 16 : 4) quad {
         float x[4];
@@ -260,7 +252,7 @@ class collective : public Shards {
   // As one_thread's (kernel/reduce.hpp); all blocks are read.
   template <class Rows, class F, class Empty>
   __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
-    return reduce<specagg::detail::add>(rows, f);
+    return reduce<add>(rows, f);
   }
   // The block sums stay in shared memory until the second reduction after this one.
   template <class Rows>
@@ -269,7 +261,7 @@ class collective : public Shards {
   }
   template <class Rows, class F>
   __device__ weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>) {
-    const double total = reduce<specagg::detail::add>(rows, f);
+    const double total = reduce<add>(rows, f);
     return {rows, f, {shared_->results[turn_ ^ 1], block_count(rows.size())}, total};
   }
   // Each thread block does the last two steps itself.
@@ -278,19 +270,19 @@ class collective : public Shards {
     if (!(w.total > 0 && w.total < infinity)) return no_token;
     const double rest = (vec<double, 1>(u) * vec<double, 1>(w.total)).v;
     const auto in_blocks =
-        detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+        place_in_warp(w.blocks.data(), w.blocks.size(), place::of(rest, w.total));
     if (in_blocks.index == w.blocks.size()) return no_token;
     if constexpr (Shards::are_shared)
-      return this->told_by_owner(w.rows, in_blocks.index * block_size,
-                                 [&] { return draw_in_block(w, in_blocks); });
+      return this->token_of_owner(w.rows, in_blocks.index * block_size,
+                                  [&] { return draw_in_block(w, in_blocks); });
     else return draw_in_block(w, in_blocks);
   }
   // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the
   // first of them.
   template <class Rows, class F>
   __device__ std::size_t largest(const Rows& rows, const F& f) {
-    const double top = reduce<specagg::detail::larger>(rows, f);
-    if (!(top > specagg::detail::larger::identity)) return 0;
+    const double top = reduce<larger>(rows, f);
+    if (!(top > larger::identity)) return 0;
     const auto has_it = [&](auto at) {
       const auto x = f(at);
       return select(x == top, decltype(x)(1), decltype(x)(0));
@@ -305,7 +297,7 @@ class collective : public Shards {
     const auto among = [&](std::size_t from, std::size_t to) {
       return race_among(rows, f, noise, position, last, from, to);
     };
-    if constexpr (Shards::are_shared) return this->best_of_ranks(rows, among);
+    if constexpr (Shards::are_shared) return this->best_contender(rows, among);
     else return among(0, rows.size());
   }
   // Sets slots[i] = x in every thread block. Called by 16 or 32 threads with the same x: thread
@@ -332,14 +324,14 @@ class collective : public Shards {
   // the results. All threads may read them until the second call after this one.
   template <class D, class F>
   __device__ const D* of_blocks(std::size_t size, const F& per_block) {
-    static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);
+    static_assert(sizeof(D) * most_blocks <= sizeof shared_->results[0]);
     auto* slots = reinterpret_cast<D*>(shared_->results[turn_]);
     const auto blocks = [&](std::size_t from, std::size_t to, const auto& use) {
-      const std::size_t step = std::size_t(size_) * detail::groups;
-      for (std::size_t b = from + rank_ * detail::groups + threadIdx.x / 16; b < to; b += step) {
+      const std::size_t step = std::size_t(size_) * groups;
+      for (std::size_t b = from + rank_ * groups + threadIdx.x / 16; b < to; b += step) {
         const std::size_t begin = b * block_size;
         const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
-        use(threadIdx.x % 16, b, detail::first_of_group(x));  // as in first_lane()
+        use(threadIdx.x % 16, b, first_of_group(x));  // as in first_lane()
       }
     };
     if constexpr (Shards::are_shared) this->blocks_of_ranks(slots, blocks);
@@ -351,39 +343,31 @@ class collective : public Shards {
     return slots;
   }
 
-  // How many of the four tokens from k on exist.
-  __device__ static int lanes_at(std::size_t count, std::size_t k) {
-    return detail::lanes_at<Whole>(count, k);
-  }
-
  private:
   __device__ static contender better(const contender& a, const contender& b) {
     return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
   }
   template <class Rows, class F>
-  __device__ token_id draw_in_block(const weights<Rows, F>& w, const detail::place& in_blocks) {
+  __device__ token_id draw_in_block(const weights<Rows, F>& w, const place& in_blocks) {
     using V = vec<float, 4>;
     const std::size_t begin = in_blocks.index * block_size, size = w.size();
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const std::size_t k = 4 * threadIdx.x;  // 4 threads for 16 tokens
-    const int n = lanes_at(count, k);
+    const int n = lanes_at<Whole>(count, k);
     V x(0);
     if (n > 0)
-      x = specagg::detail::reducer<specagg::detail::add, V>::masked(
-          w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
+      x = reducer<add, V>::masked(w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
     x.store(shared_->weight + k);
-    x = x + detail::other(x, 2);
-    x = x + detail::other(x, 1);
+    x = x + other(x, 2);
+    x = x + other(x, 1);
     if (threadIdx.x % 4 == 0) shared_->group_sum[threadIdx.x / 4] = double(reduce_add(x));
     __syncthreads();
     const std::size_t sixteens = (count + 15) / 16;
-    const auto in_sixteens = detail::find_place(
-        sixteens, in_blocks.rest, [&](std::size_t g) { return shared_->group_sum[g]; });
+    const auto in_sixteens = place_in_warp(shared_->group_sum, sixteens, in_blocks);
     token_id token = no_token;
     if (in_sixteens.index < sixteens) {
       const float* weight = shared_->weight + 16 * in_sixteens.index;
-      const auto last = detail::find_place(16, in_sixteens.rest,
-                                           [&](std::size_t i) { return double(weight[i]); });
+      const auto last = place_in_warp(weight, 16, in_sixteens);
       token = token_id(begin + 16 * in_sixteens.index + last.index);
     }
     return token;  // the barrier in the next weigh() comes before the next write to this memory
@@ -399,7 +383,7 @@ class collective : public Shards {
     for (std::size_t v = from + 4 * (std::size_t(rank_) * threads + threadIdx.x); v < to;
          v += step) {
       const std::size_t begin = v / block_size * block_size;
-      const int n = lanes_at(rows.size(), v);
+      const int n = lanes_at<Whole>(rows.size(), v);
       float w[4];
       f(rows.open(begin, rows.size() - begin).template operator()<V>(v - begin, n)).store(w);
       const auto words = noise.four_words(position, token_id(v));
@@ -433,7 +417,7 @@ class collective : public Shards {
       const auto term = [&](std::size_t k, int n) {
         return f(block.template operator()<V>(k, n), begin + k, n);
       };
-      using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
+      using R = reducer<Op, decltype(term(0, 4))>;
       auto a = R::identity();
       if (count == block_size) {
         // no test in between: so several loads are in flight
@@ -443,24 +427,25 @@ class collective : public Shards {
       } else {
 #pragma unroll 1
         for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
-          const int n = lanes_at(count, k);
+          const int n = lanes_at<Whole>(count, k);
           a = R::apply(a, n == 4 ? term(k, 4) : R::masked(term(k, n), n));
         }
       }
-      return detail::across_group<Op>(a);
+      return across_group<Op>(a);
     };
     using D = decltype(per_block(0, 0));
-    using R = specagg::detail::reducer<Op, D>;
+    using R = reducer<Op, D>;
     const D* results = of_blocks<D>(rows.size(), per_block);
     D total = R::identity();
 #pragma unroll 1
     for (std::size_t b = threadIdx.x % 32; b < block_count(rows.size()); b += 32)
       total = R::apply(total, results[b]);
-    return detail::across_warp<Op>(total);
+    return across_warp<Op>(total);
   }
-  detail::shared_memory* shared_;
+  shared_memory* shared_;
   unsigned rank_ = 0, size_ = 1, turn_ = 0;
 };
 
+}  // namespace detail
 }  // namespace cuda
 SPECAGG_END

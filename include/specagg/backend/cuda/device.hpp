@@ -6,11 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include <specagg/config.hpp>
 #include <specagg/error.hpp>

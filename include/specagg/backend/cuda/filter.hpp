@@ -1,38 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the tokens that top-k, top-p and min-p keep of rows in device memory. A thread block takes
 // a row. The filters are the CPU's code (find_kept of rows/process.hpp). Here threads only read a
-// row together, and keep a list of tokens in shared memory. Sums and lists have the CPU's order, so
-// cutoffs and normalisers have the same bits.
-//
-// One thing takes long: the shortest prefix of a whole row by weights, one addition after the other
-// for each token. It is needed for top-p after a top-k above 1024, and for thousands of ties.
+// row together, and keep a list of tokens in shared memory. Masses are whole numbers
+// (kernel/mass.hpp), so cutoffs and normalisers have the CPU's bits in whatever way they are found:
+// here by buckets of the bits of the logits, to which threads add in any order.
 #pragma once
 #include <specagg/backend/cuda/filtered_row.hpp>
 #include <specagg/rows/process.hpp>
 
 SPECAGG_BEGIN
-namespace cuda {
+namespace cuda::detail {
 
-namespace detail {
-
-using specagg::detail::bits_at_once;
-using specagg::detail::count_of_tokens;
+inline constexpr int bits_at_once = 11;  // of the logits, in shortest_prefix
 
 // The memory of a thread block that filters a row. Members that share memory are in use one at a
 // time.
 struct filter_memory {
-  static constexpr std::size_t capacity = shortlist<float>::capacity;
+  static constexpr std::size_t capacity = 2048;
   union {
     shared_memory reductions;
-    double mass[1 << bits_at_once];  // of the buckets of a shortest prefix
+    unsigned long long mass[1 << bits_at_once];  // of the buckets of a shortest prefix
   };
   union {
     block_sum<float> sums[most_blocks];
-    struct {
-      float weight[block_size];
-      std::uint32_t bucket[block_size];
-    } part;  // of a row: its tokens that are in a bucket
-    std::uint32_t order[capacity];
+    std::uint32_t order[threads];
   };
   alignas(16) float logits[capacity];  // of the list
   token_id ids[capacity];
@@ -61,7 +52,7 @@ __device__ inline unsigned sum_before(unsigned x, filter_memory& m, unsigned& to
   return before;
 }
 
-// ---- the shortest prefix (shortest_prefix of kernel/select.hpp) ---------------------------------
+// ---- the shortest prefix (shortest_prefix of kernel/prefix.hpp) ---------------------------------
 
 // Four logits for each thread of tokens begin .. begin + 1023.
 template <class S>
@@ -77,105 +68,102 @@ struct four_logits {
 
 // One of its steps: which bits of a logit are the number of its bucket, and which must be `prefix`.
 struct prefix_step {
-  cutoff<float> cut;
   std::uint32_t prefix;
   int left, take;
   static constexpr std::uint32_t none = ~0u;
-  __device__ std::uint32_t bucket_of(float l, std::size_t v) const {
-    const std::uint32_t k = specagg::detail::ordered(l);
-    if ((left < 32 && k >> left != prefix >> left) || !cut.keeps(l, v)) return none;
+  __device__ std::uint32_t bucket_of(float l) const {
+    const std::uint32_t k = ordered(l);
+    if (left < 32 && k >> left != prefix >> left) return none;
     return k >> (left - take) & ((1u << take) - 1);
   }
 };
 
-// m.mass: the weight of the tokens of each bucket. Each bucket has a thread that adds its weights
-// in ascending order of ids. Counts are exact in any order.
+// m.mass: the mass of the tokens of each bucket.
 template <class S, class Weight>
 __device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& step,
-                            const Weight& weight, filter_memory& m) {
+                            const mass_unit<float>& unit, const Weight& weight, filter_memory& m) {
   __syncthreads();
   for (unsigned i = threadIdx.x; i < 1u << step.take; i += threads) m.mass[i] = 0;
   __syncthreads();
-  if constexpr (std::is_same_v<Weight, count_of_tokens>) {
-    for (std::size_t b = threadIdx.x / 16; b < block_count(row.size); b += groups)
-      block_in_registers<S>(row, b).each([&](int, float l, std::size_t k) {
-        const std::size_t v = b * block_size + k;
-        if (v >= row.size) return;
-        if (const auto bucket = step.bucket_of(l, v); bucket != step.none)
-          atomicAdd(&m.mass[bucket], 1.0);
-      });
-  } else {
-    for (std::size_t begin = 0; begin < row.size; begin += block_size) {
-      const four_logits<S> l(row, begin);
-      std::uint32_t bucket[4];
-      unsigned in = 0, total;
-      for (int j = 0; j < 4; ++j) {
-        bucket[j] = j < l.count ? step.bucket_of(l.x[j], l.first + std::size_t(j)) : step.none;
-        in += bucket[j] != step.none;
-      }
-      unsigned at = sum_before(in, m, total);
-      for (int j = 0; j < 4; ++j) {
-        if (bucket[j] == step.none) continue;
-        m.part.weight[at] = float(weight(l.x[j]));
-        m.part.bucket[at++] = bucket[j];
-      }
-      __syncthreads();
-      for (unsigned i = 0; i < total; ++i)
-        if (m.part.bucket[i] % threads == threadIdx.x)
-          m.mass[m.part.bucket[i]] += double(m.part.weight[i]);
-    }
-  }
+  for (std::size_t b = threadIdx.x / 16; b < block_count(row.size); b += groups)
+    block_in_registers<S>(row, b).each([&](int, float l, std::size_t k) {
+      if (b * block_size + k >= row.size) return;
+      if (const auto bucket = step.bucket_of(l); bucket != step.none)
+        atomicAdd(&m.mass[bucket],
+                  static_cast<unsigned long long>(unit.whole(weight(vec<float, 1>(l)).v)));
+    });
   __syncthreads();
 }
-// The last token that is needed among the tokens with this logit that `cut` keeps. `above`: the
-// weight of the tokens with larger logits.
-template <class S, class Weight>
-__device__ cutoff<float> with_ties(const raw_row<S, false>& row, const cutoff<float>& cut,
-                                   float logit, double above, double enough, const Weight& weight,
-                                   filter_memory& m) {
-  cutoff<float> result{logit, 0};
-  const double each = weight(logit);
-  bool reached = false;
-  for (std::size_t begin = 0; begin < row.size && !reached; begin += block_size) {
-    const four_logits<S> l(row, begin);
-    const auto is_tie = [&](int j) {
-      return j < l.count && l.x[j] == logit && cut.keeps(l.x[j], l.first + std::size_t(j));
-    };
-    unsigned ties = 0, total, taken = 0;
-    for (int j = 0; j < 4; ++j) ties += is_tie(j);
-    unsigned number = sum_before(ties, m, total);
-    while (taken < total && !reached) {
-      above += each;
-      ++taken;
-      reached = above >= enough;
+// As crossing_bucket() of kernel/select.hpp. The threads of a warp share 32 buckets.
+__device__ inline std::uint32_t crossing_of_warp(const unsigned long long* of, std::uint32_t n,
+                                                 mass enough, mass& above) {
+  const unsigned lane = threadIdx.x % 32;
+  mass reached = above;
+  std::uint32_t crossing = 0;
+  for (std::uint32_t first = 0; first < n; first += 32) {
+    const auto own = first + lane < n ? static_cast<long long>(of[n - 1 - first - lane]) : 0;
+    long long up_to = own;
+    for (unsigned d = 1; d < 32; d *= 2) {
+      const long long y = __shfl_up_sync(~0u, up_to, d);
+      if (lane >= d) up_to += y;
     }
-    for (int j = 0; j < 4; ++j)
-      if (is_tie(j) && ++number == taken) m.found = l.first + std::size_t(j);
-    __syncthreads();
-    if (taken > 0) result.last = m.found;
+    const unsigned positive = __ballot_sync(~0u, own > 0),
+                   there = __ballot_sync(~0u, own > 0 && reached + up_to >= enough);
+    if (positive != 0) {
+      const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(positive));
+      crossing = n - 1 - first - std::uint32_t(at);
+      above = reached + __shfl_sync(~0u, up_to - own, at);
+    }
+    if (there) break;
+    reached += __shfl_sync(~0u, up_to, 31);
   }
-  return result;
+  return crossing;
 }
-// The last of the largest logits of weight `enough`. `above`: the weight of the logits before it.
+// The last of the largest logits of mass `enough`. `above`: the mass of the logits before it.
 template <class S, class Weight>
-__device__ float last_logit(const raw_row<S, false>& row, const cutoff<float>& cut, double enough,
-                            const Weight& weight, double& above, filter_memory& m) {
+__device__ float last_logit(const raw_row<S, false>& row, mass enough, const mass_unit<float>& unit,
+                            const Weight& weight, mass& above, filter_memory& m) {
   std::uint32_t prefix = 0;
   above = 0;
   for (int left = 32; left > 0;) {
     const int take = bits_at_once < left ? bits_at_once : left;
-    sum_buckets(row, prefix_step{cut, prefix, left, take}, weight, m);
+    sum_buckets(row, prefix_step{prefix, left, take}, unit, weight, m);
     left -= take;
-    prefix |= crossing_bucket(m.mass, 1u << take, enough, above) << left;
+    prefix |= crossing_of_warp(m.mass, 1u << take, enough, above) << left;
   }
-  return specagg::detail::unordered<float>(prefix);
+  return unordered<float>(prefix);
+}
+// The n-th token with this logit, or the last one.
+template <class S>
+__device__ std::size_t nth_equal(const raw_row<S, false>& row, float logit, std::size_t& n,
+                                 filter_memory& m) {
+  std::size_t before = 0, last = 0;
+  for (std::size_t begin = 0; begin < row.size && before < n; begin += block_size) {
+    const four_logits<S> l(row, begin);
+    const auto is_tie = [&](int j) { return j < l.count && l.x[j] == logit; };
+    unsigned ties = 0, total;
+    for (int j = 0; j < 4; ++j) ties += is_tie(j);
+    std::size_t number = before + sum_before(ties, m, total);
+    const std::size_t wanted = before + total < n ? before + total : n;
+    for (int j = 0; j < 4; ++j)
+      if (is_tie(j) && ++number == wanted) m.found = l.first + std::size_t(j);
+    __syncthreads();
+    if (total > 0) last = m.found;
+    before = wanted;
+  }
+  n = before;
+  return last;
 }
 template <class S, class Weight>
-__device__ cutoff<float> shortest_prefix(const raw_row<S, false>& row, const cutoff<float>& cut,
-                                         double enough, const Weight& weight, filter_memory& m) {
-  double above;
-  const float logit = last_logit(row, cut, enough, weight, above, m);
-  return with_ties(row, cut, logit, above, enough, weight, m);
+__device__ prefix<float> shortest_prefix(const raw_row<S, false>& row, mass enough,
+                                         const mass_unit<float>& unit, const Weight& weight,
+                                         filter_memory& m) {
+  mass above;
+  const float logit = last_logit(row, enough, unit, weight, above, m);
+  const mass each = unit.whole(weight(vec<float, 1>(logit)).v);
+  std::size_t ties = std::size_t((enough - above + each - 1) / each);
+  const std::size_t last = nth_equal(row, logit, ties, m);
+  return {{logit, last}, above + mass(ties) * each, ties};
 }
 
 // ---- a list and a row ---------------------------------------------------------------------------
@@ -185,20 +173,30 @@ class block_list {
  public:
   static constexpr std::size_t capacity = filter_memory::capacity;
   std::size_t size = 0;
-  __device__ block_list(filter_memory& m, cuda::collective<false>& together)
+  __device__ block_list(filter_memory& m, collective<false>& together)
       : m_(&m), together_(&together) {}
   __device__ filter_memory& memory() const { return *m_; }
-  __device__ cuda::collective<false>& together() const { return *together_; }
+  __device__ collective<false>& together() const { return *together_; }
   __device__ raw_row<float, false> row() const { return {m_->logits, nullptr, size}; }
 
+  // Keeps only the shortest prefix with a mass of at least `enough`.
   template <class Weight>
-  __device__ cutoff<float> shorten(double enough, const Weight& weight) {
-    // Longer lists are sorted, too, if the result is the same.
-    constexpr bool exact = std::is_same_v<Weight, count_of_tokens>;
-    const cutoff<float> cut = size <= (exact ? threads : shortlist<float>::few)
-                                  ? prefix_of_few(enough, weight)
-                                  : shortest_prefix(row(), {}, enough, weight, *m_);
-    const auto last = std::size_t(m_->ids[cut.last]);
+  __device__ prefix<float> shorten(mass enough, const mass_unit<float>& unit,
+                                   const Weight& weight) {
+    const prefix<float> found = size <= threads ? prefix_of_few(enough, unit, weight)
+                                                : shortest_prefix(row(), enough, unit, weight, *m_);
+    const auto last = std::size_t(m_->ids[found.cut.last]);
+    keep([=](float l, std::size_t at) { return found.cut.keeps(l, at); });
+    return {{found.cut.logit, last}, found.kept, found.ties};
+  }
+  // Keeps only the tokens with logit >= lowest.
+  __device__ void keep_from(float lowest) {
+    keep([=](float l, std::size_t) { return l >= lowest; });
+  }
+
+ private:
+  template <class Keep>
+  __device__ void keep(const Keep& keep_token) {
     constexpr unsigned each = capacity / threads;
     float logit[each];
     token_id id[each];
@@ -209,7 +207,7 @@ class block_list {
       if (at >= size) continue;
       logit[i] = m_->logits[at];
       id[i] = m_->ids[at];
-      if (!cut.keeps(logit[i], at)) continue;
+      if (!keep_token(logit[i], at)) continue;
       kept |= 1u << i;
       ++count;
     }
@@ -222,12 +220,10 @@ class block_list {
     }
     __syncthreads();
     size = total;
-    return {cut.logit, last};
   }
-
- private:
   template <class Weight>
-  __device__ cutoff<float> prefix_of_few(double enough, const Weight& weight) const {
+  __device__ prefix<float> prefix_of_few(mass enough, const mass_unit<float>& unit,
+                                         const Weight& weight) const {
     const unsigned t = threadIdx.x;
     __syncthreads();
     if (t < size) {
@@ -237,31 +233,28 @@ class block_list {
       m_->order[before] = t;
     }
     __syncthreads();
-    const std::uint32_t last = m_->order[specagg::detail::reaching(
-        size, enough, [&](std::size_t i) { return weight(m_->logits[m_->order[i]]); })];
-    return {m_->logits[last], last};
+    prefix<float> found{{m_->logits[m_->order[0]], m_->order[0]}, 0, 0};
+    for (std::size_t i = 0; i < size && found.kept < enough; ++i) {
+      const std::uint32_t at = m_->order[i];
+      const float l = m_->logits[at];
+      const mass own = unit.whole(weight(vec<float, 1>(l)).v);
+      if (own == 0) continue;
+      found = {{l, at}, found.kept + own, l == found.cut.logit ? found.ties + 1 : 1};
+    }
+    return found;
   }
   filter_memory* m_;
-  cuda::collective<false>* together_;
+  collective<false>* together_;
 };
 
-// The weights of a block that a cutoff keeps; 0 for the others.
-struct kept_by {
-  block_cutoff<float> cut;
-  template <class V>
-  __device__ V operator()(V weight, V l, std::size_t k) const {
-    return select(cut.dropped(l, k), V(0), weight);
-  }
-};
-
-// As logits_in_memory (kernel/select.hpp). blocks: the sums of the row's blocks, as sum_block_of()
-// makes them, at the temperature that is asked for. Null for a list: no list is made of a list.
+// As logits_in_memory (kernel/prefix.hpp). blocks: the sums of the row's blocks, as sum_block_of()
+// makes them, at the temperature that the filters see. Null for a list: no list is made of a list.
 template <class S>
 class logits_of_block {
  public:
   using value_type = float;
   __device__ logits_of_block(const raw_row<S, false>& row, const block_sum<float>* blocks,
-                             filter_memory& m, cuda::collective<false>& together)
+                             filter_memory& m, collective<false>& together)
       : row_(row), blocks_(blocks), m_(&m), together_(&together) {}
   __device__ std::size_t size() const { return row_.size; }
   template <class Op, class F>
@@ -278,62 +271,53 @@ class logits_of_block {
   };
   __device__ block open(std::size_t begin, std::size_t) const { return {row_, begin}; }
 
-  __device__ softmax_sum<float> sum_exponentials(double temperature,
-                                                 const cutoff<float>& cut = {}) const {
-    const float scale = exp_scale<float>::of_temperature(temperature).high;
-    if (blocks_ && cut.keeps_all()) return sum_of_blocks(row_, blocks_, scale);
-    const auto sum = sum_shifted(scale, 0, cut);
-    return specagg::detail::needs_shift(sum.max, scale) ? sum_shifted(scale, sum.max, cut) : sum;
+  __device__ softmax_sum<float> sum_exponentials(double temperature) const {
+    return sum_of_blocks(row_, blocks_, exp_scale<float>::of_temperature(temperature).high);
   }
-  __device__ bool list_largest(std::size_t k, block_list& list, cutoff<float>& cut) const {
+  // The largest logit. (Rows with a NaN or +inf are not filtered.)
+  __device__ float largest() const {
+    float x = -infinite;
+    for (std::size_t b = threadIdx.x % 32; b < block_count(size()); b += 32)
+      x = blocks_[b].max > x ? blocks_[b].max : x;
+    return largest_of_warp(x);
+  }
+  template <class Weight>
+  __device__ mass mass_from(const mass_unit<float>& unit, const Weight& weight,
+                            float lowest) const {
+    return specagg::sum_mass_from(*this, unit, weight, lowest);
+  }
+  __device__ bool list_first(std::size_t k, block_list& list, cutoff<float>& cut) const {
+    if (k > most_listed) return false;
     const count_of_tokens one;
-    double above;
+    const mass_unit<float> unit(size());
+    const mass enough = mass(k) * unit.whole(1.f);
+    mass above;
     // at least k tokens reach it, or all tokens that are not masked
     const float least = std::numeric_limits<float>::lowest(),
                 reached = k <= block_count(size())
                               ? largest_block(k)
-                              : last_logit(row_, {}, double(k), one, above, *m_);
+                              : last_logit(row_, enough, unit, one, above, *m_);
     if (list_between(reached > least ? reached : least, infinite, list)) {
-      if (list.size >= k) cut = list.shorten(double(k), one);
+      if (list.size >= k) cut = list.shorten(enough, unit, one).cut;
       return true;
     }
-    cut = shortest_prefix({}, double(k), one);
-    return list_kept(cut.logit, list, [&](float l, std::size_t v) { return cut.keeps(l, v); });
+    const cutoff<float> prefix = detail::shortest_prefix(row_, enough, unit, one, *m_).cut;
+    cut = prefix;
+    return list_kept(cut.logit, list, [=](float l, std::size_t v) { return prefix.keeps(l, v); });
   }
-  __device__ bool list_between(float lowest, float end, block_list& list) const {
-    if (!list_kept(lowest, list, [=](float l, std::size_t) { return l >= lowest && l < end; }))
-      return false;
-    // The CPU's list must have room for 16 before the last 16 that it looks at.
-    std::size_t last = 0;
-    while (last < list.size && m_->ids[list.size - 1 - last] / 16 == m_->ids[list.size - 1] / 16)
-      ++last;
-    return list.size - last + 16 <= list.capacity;
-  }
+  // The list stays empty.
   template <class Weight>
-  __device__ cutoff<float> shortest_prefix(const cutoff<float>& cut, double enough,
-                                           const Weight& weight) const {
-    return detail::shortest_prefix(row_, cut, enough, weight, *m_);
+  __device__ prefix<float> shortest_prefix(mass enough, float /*lowest*/, double /*total*/,
+                                           float /*lightest*/, const mass_unit<float>& unit,
+                                           const Weight& weight, block_list&) const {
+    return detail::shortest_prefix(row_, enough, unit, weight, *m_);
   }
 
  private:
   static constexpr float infinite = std::numeric_limits<float>::infinity();
-  __device__ softmax_sum<float> sum_shifted(float scale, float shift,
-                                            const cutoff<float>& cut) const {
-    const std::size_t n = block_count(size());
-    __syncthreads();
-    for (std::size_t b = threadIdx.x / 16; b < n; b += groups) {
-      const block_in_registers<S> block(row_, b);
-      const kept_by kept{block_cutoff<float>(b * block_size, block_size, cut)};
-      const auto sum = block.sum(block.largest(), scale, shift, kept);
-      if (threadIdx.x % 16 == 0) m_->sums[b] = sum;
-    }
-    __syncthreads();
-    float largest = -infinite;
-    for (std::size_t b = threadIdx.x % 32; b < n; b += 32)
-      largest = m_->sums[b].max > largest ? m_->sums[b].max : largest;
-    warp_sum sum(largest_of_warp(largest), scale, shift);
-    for (std::size_t b = threadIdx.x % 32; b < n; b += 32) sum.add(m_->sums[b]);
-    return sum.total();
+  // Lists the tokens with lowest <= logit < end. False if there are too many.
+  __device__ bool list_between(float lowest, float end, block_list& list) const {
+    return list_kept(lowest, list, [=](float l, std::size_t) { return l >= lowest && l < end; });
   }
   // The k-th largest of the blocks' largest logits.
   __device__ float largest_block(std::size_t k) const {
@@ -387,7 +371,7 @@ class logits_of_block {
         for (unsigned four = kept[a / 8] >> a % 8 * 4 & 15; four != 0; four &= four - 1) {
           const std::size_t v = b * block_size + 4 * (threadIdx.x % 16) + 64 * std::size_t(a) +
                                 std::size_t(__ffs(int(four)) - 1);
-          m_->logits[to] = specagg::detail::number(row_.logits[v]);  // no masked one is kept
+          m_->logits[to] = number(row_.logits[v]);  // no masked one is kept
           m_->ids[to++] = token_id(v);
         }
         at += all[a / 4] >> a % 4 * 8 & 255;
@@ -427,7 +411,7 @@ class logits_of_block {
   raw_row<S, false> row_;
   const block_sum<float>* blocks_;
   filter_memory* m_;
-  cuda::collective<false>* together_;
+  collective<false>* together_;
 };
 __device__ inline logits_of_block<float> row_of(const block_list& list) {
   return {list.row(), nullptr, list.memory(), list.together()};
@@ -439,7 +423,7 @@ __device__ inline logits_of_block<float> row_of(const block_list& list) {
 template <class S>
 __device__ filtered_facts filtered_facts_of(const raw_row<S, false>& row, const sampling& s,
                                             bool confidence, const block_sum<float>* blocks,
-                                            filter_memory& m, cuda::collective<false>& together) {
+                                            filter_memory& m, collective<false>& together) {
   filtered_facts found{facts_of(row, s.temperature, confidence, blocks), {}};
   if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>) {
     return found;
@@ -447,24 +431,22 @@ __device__ filtered_facts filtered_facts_of(const raw_row<S, false>& row, const 
     if (!s.valid()) found.why = status::invalid_parameter;
     if (found.why != status::ok) return found;
     if (found.greedy) {
-      const float largest = specagg::detail::number(row.logits[found.token]);
+      const float largest = number(row.logits[found.token]);
       found.sampled = {largest, 1, 1};
       found.restriction = {largest, found.token};
       return found;
     }
     if (!s.filters(row.size)) return found;
+    if (const row_scales scales(s.temperature);
+        s.order == filter_order::llama_cpp && scales.sampled != scales.confidence)
+      blocks += block_count(row.size);  // the sums at temperature 1
     const logits_of_block<S> logits(row, blocks, m, together);
     block_list list(m, together);
     found.sampled = {};
-    found.why = specagg::detail::find_kept(logits, s, s.temperature, list, found);
-    if (found.why != status::ok || found.sampled.known()) return found;
-    const auto sum = logits.sum_exponentials(s.temperature, found.restriction);
-    found.sampled = {sum.max, s.temperature, sum.total};
+    found.why = find_kept(logits, s, s.temperature, list, found);
     return found;
   }
 }
 
-}  // namespace detail
-
-}  // namespace cuda
+}  // namespace cuda::detail
 SPECAGG_END

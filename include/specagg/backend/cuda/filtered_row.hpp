@@ -5,10 +5,9 @@
 #include <specagg/backend/cuda/given_row.hpp>
 
 SPECAGG_BEGIN
-namespace cuda {
+namespace cuda::detail {
 
-// The facts of a filtered row. greedy and token are not used: at temperature 0 the cutoff keeps the
-// token.
+// The facts of a filtered row. token is not used: at temperature 0 the cutoff keeps the token.
 struct filtered_facts : row_facts {
   cutoff<float> restriction;
 };
@@ -20,20 +19,22 @@ class filtered_row {
  public:
   using value_type = float;
   __device__ filtered_row(const raw_row<S, Whole>& row, const filtered_facts& facts,
-                          cuda::collective<Whole>& together)
+                          collective<Whole>& together)
       : row_(row), together_(&together), why_(facts.why) {
     if (why_ != status::ok) return;
     sampled_ = facts.sampled;
     confidence_ = facts.confidence;
     restriction_ = facts.restriction;
+    greedy_ = facts.greedy;
   }
   __device__ std::size_t size() const { return row_.size; }
-  __device__ cuda::collective<Whole>& walker() const { return *together_; }
+  __device__ collective<Whole>& walker() const { return *together_; }
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
   __device__ status why() const { return why_; }
-  __device__ const filtered_row& normalise(bool = false) const { return *this; }
+  __device__ bool greedy() const { return greedy_; }
+  __device__ auto weight() const { return weight_in_row<float>(sampled_.max, sampled_.scale); }
 
   struct block {
     const filtered_row& row;
@@ -41,8 +42,12 @@ class filtered_row {
     block_cutoff<float> cut;
     template <class V>
     __device__ V operator()(std::size_t k, int n) const {
+      return weight<V>(k, n, [this](V l) { return row.sampled_(l - V(row.sampled_.max)); });
+    }
+    template <class V, class F>
+    __device__ V weight(std::size_t k, int n, const F& f) const {
       const V l = row.row_.template at<V>(begin + k, n);
-      return select(cut.dropped(l, k), V(0), row.sampled_(l - V(row.sampled_.max)));
+      return select(cut.dropped(l, k), V(0), f(l));
     }
     template <class V>
     __device__ V confidence(std::size_t k, int n) const {
@@ -55,11 +60,12 @@ class filtered_row {
 
  private:
   raw_row<S, Whole> row_;
-  cuda::collective<Whole>* together_;
+  collective<Whole>* together_;
   status why_;
   softmax_factors<float> sampled_, confidence_;
   cutoff<float> restriction_;
+  bool greedy_ = false;
 };
 
-}  // namespace cuda
+}  // namespace cuda::detail
 SPECAGG_END

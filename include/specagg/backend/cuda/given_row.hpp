@@ -16,6 +16,8 @@ struct probability {
 // (n-grams, greedy drafts).
 struct one_hot {};
 
+namespace detail {
+
 template <bool Whole>
 struct raw_row<probability, Whole> {
   raw_row<float, Whole> stored;  // without a mask
@@ -32,14 +34,13 @@ class device_row<probability, Whole> {
   using value_type = float;
   // facts.sampled.scale: the factor of the probabilities.
   __device__ device_row(const raw_row<probability, Whole>& row, const row_facts& facts,
-                        cuda::collective<Whole>& together)
+                        collective<Whole>& together)
       : row_(row.stored), together_(&together), why_(facts.why) {
     if (why_ == status::ok) scale_ = facts.sampled.scale;
   }
   __device__ std::size_t size() const { return row_.size; }
-  __device__ cuda::collective<Whole>& walker() const { return *together_; }
+  __device__ collective<Whole>& walker() const { return *together_; }
   __device__ status why() const { return why_; }
-  __device__ const device_row& normalise(bool = false) const { return *this; }
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
@@ -60,7 +61,7 @@ class device_row<probability, Whole> {
 
  private:
   raw_row<float, Whole> row_;
-  cuda::collective<Whole>* together_;
+  collective<Whole>* together_;
   status why_;
   float scale_ = 0;
 };
@@ -70,16 +71,15 @@ class device_row<one_hot, Whole> {
  public:
   using value_type = float;
   __device__ device_row(const raw_row<one_hot, Whole>& row, const row_facts&,
-                        cuda::collective<Whole>& together)
+                        collective<Whole>& together)
       : row_(row), together_(&together) {}
   __device__ std::size_t size() const { return row_.size; }
   __device__ token_id token() const { return row_.token; }
-  __device__ cuda::collective<Whole>& walker() const { return *together_; }
+  __device__ collective<Whole>& walker() const { return *together_; }
   __device__ status why() const {
     return row_.token >= 0 && std::size_t(row_.token) < row_.size ? status::ok
                                                                   : status::invalid_row;
   }
-  __device__ const device_row& normalise(bool = false) const { return *this; }
   __device__ float operator[](std::size_t v) const { return v == std::size_t(row_.token); }
 
   struct block {
@@ -99,10 +99,8 @@ class device_row<one_hot, Whole> {
 
  private:
   raw_row<one_hot, Whole> row_;
-  cuda::collective<Whole>* together_;
+  collective<Whole>* together_;
 };
-
-namespace detail {
 
 // sum_block_of() and facts_of(), as for a row of logits. A block of probabilities has their sum,
 // and in place of the largest logit whether a probability is negative (1 or 0).
@@ -110,7 +108,7 @@ template <bool Whole>
 __device__ void sum_block_of(const raw_row<probability, Whole>& row, std::size_t b,
                              double /*temperature*/, bool /*confidence*/, block_sum<float>* out) {
   using V = vec<float, 4>;
-  using R = reducer<specagg::detail::add, V>;
+  using R = reducer<add, V>;
   const std::size_t begin = b * block_size, left = row.stored.size - begin,
                     count = left < block_size ? left : block_size;
   V sum(0), lowest(0);
@@ -121,8 +119,8 @@ __device__ void sum_block_of(const raw_row<probability, Whole>& row, std::size_t
     sum = sum + x;
     lowest = min(x, lowest);
   }
-  const float most = float(across_group<specagg::detail::larger>(-lowest));
-  const double total = across_group<specagg::detail::add>(sum);
+  const float most = float(across_group<larger>(-lowest));
+  const double total = across_group<add>(sum);
   if (threadIdx.x % 16 == 0) *out = {most > 0 ? 1.f : 0.f, total};
 }
 template <bool Whole>
@@ -131,9 +129,9 @@ __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*t
   both<double> sums{0, 0};
   for (std::size_t b = threadIdx.x % 32; b < block_count(row.stored.size); b += 32)
     sums = {sums.first + blocks[b].sum, sums.second + double(blocks[b].max)};
-  sums = across_warp<specagg::detail::add>(sums);
+  sums = across_warp<add>(sums);
   row_facts facts{};
-  facts.why = specagg::detail::normaliser(sums.first, sums.second > 0, facts.sampled.scale);
+  facts.why = normaliser(sums.first, sums.second > 0, facts.sampled.scale);
   return facts;
 }
 // For a token without a row, which reads nothing.
@@ -147,6 +145,5 @@ __device__ row_facts facts_of(const raw_row<one_hot, Whole>&, double, bool,
 }
 
 }  // namespace detail
-
 }  // namespace cuda
 SPECAGG_END

@@ -9,8 +9,18 @@
 #include <specagg/backend/cuda/collective.hpp>
 
 SPECAGG_BEGIN
-namespace cuda {
-namespace detail {
+namespace cuda::detail {
+
+// Launches a kernel on this many thread blocks.
+template <class... P, class... A>
+cudaError_t launch(void (*kernel)(P...), std::size_t blocks, cudaStream_t stream,
+                   const A&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
 
 // The abilities of the current device with a kernel.
 struct kernel_limits {
@@ -60,7 +70,7 @@ cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
   return cudaSuccess;
 }
 
-// The same abilities, asked for once for each kernel and device.
+// The limits of Kernel on the current device. CUDA is asked once for each kernel and device.
 template <auto Kernel>
 cudaError_t limits_of(kernel_limits& limits) {
   static std::atomic<std::uint64_t> known[most_devices];  // packed; 0: not asked
@@ -110,6 +120,37 @@ cudaError_t launch_verifier(std::size_t requests, std::size_t vocabulary, cudaSt
   return cudaLaunchKernelEx(&config, Kernel, arguments...);
 }
 
-}  // namespace detail
-}  // namespace cuda
+// policies[r] for request r, or the same policy for all.
+template <class Policy>
+struct same_for_all {
+  Policy policy;
+  __device__ const Policy& operator[](std::size_t) const { return policy; }
+};
+
+template <class Policies>
+using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
+
+// Calls launch with the policies of the requests, if kernels can take them.
+template <class Verifier, class Policies, class Launch>
+cudaError_t with_policies(const Policies& policies, const Launch& launch) {
+  if constexpr (!requires { policies[0]; }) {
+    return with_policies<Verifier>(same_for_all<Policies>{policies}, launch);
+  } else {
+    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
+                  "specagg: one policy for all requests, or a device pointer to one for each");
+#if defined(__CUDACC__)
+    static_assert(!OneOfSeveral<policy_of<Policies>>,
+                  "specagg: no policy chosen at run time (any_of) runs on a device");
+#endif
+    if constexpr (std::is_pointer_v<Policies>)
+      if (!policies) return cudaErrorInvalidValue;
+    return launch(policies);
+  }
+}
+// Whether memory is given, aligned, and large enough.
+inline bool has_room(const void* storage, std::size_t bytes, std::size_t needed) {
+  return storage && reinterpret_cast<std::uintptr_t>(storage) % 16 == 0 && bytes >= needed;
+}
+
+}  // namespace cuda::detail
 SPECAGG_END

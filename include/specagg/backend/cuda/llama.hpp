@@ -28,8 +28,6 @@
 #include <specagg/backend/cuda/device.hpp>
 #include <specagg/backend/cuda/llama_weights.hpp>
 #include <specagg/backend/cuda/product.hpp>
-#include <specagg/config.hpp>
-#include <specagg/error.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -111,8 +109,8 @@ class llama {
     return status::ok;
   }
 
-  // The same without waiting. The logits of the last `rows` tokens (at most `tile`) stay on the
-  // device.
+  // Appends the tokens as extend() does, without waiting. The logits of the last `rows` tokens (at
+  // most `tile`) stay on the device.
   status extend_on_device(std::span<const token_id> tokens, std::size_t rows) {
     if (rows > tile) return status::invalid_parameter;
     if (const status s = refusal(tokens, rows); s != status::ok) return s;
@@ -142,8 +140,8 @@ class llama {
   static std::size_t steps_for(std::size_t tokens) { return (tokens + tile - 1) / tile; }
 
   static llama_kernels::shape shape_of(const cpu::llama_weights& w, std::size_t capacity) {
-    const auto number = [](std::size_t n) { return static_cast<unsigned>(n); };
-    const auto padded = [](std::size_t n) { return static_cast<unsigned>(cpu::padded(n)); };
+    const auto number = [](std::size_t n) { return unsigned(n); };
+    const auto padded = [](std::size_t n) { return unsigned(cpu::padded(n)); };
     const auto width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
     llama_kernels::shape m{};
     m.dim = number(w.dim);
@@ -161,7 +159,7 @@ class llama {
     m.vocab_padded = padded(w.vocab);
     m.capacity_padded = number(padded_to_32(capacity));
     m.epsilon = w.epsilon;
-    m.query_scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
+    m.query_scale = 1 / std::sqrt(float(w.head_dim));
     return m;
   }
   product product_of(std::size_t rows, std::size_t cols) const {
@@ -194,9 +192,8 @@ class llama {
     std::vector<float2> table(capacity_ * shape_.pairs);
     for (std::size_t p = 0; p < capacity_; ++p)
       for (std::size_t i = 0; i < shape_.pairs; ++i) {
-        const auto [sine, cosine] =
-            cpu::detail::sin_cos(static_cast<double>(p) * w_->host().frequencies[i]);
-        table[p * shape_.pairs + i] = {static_cast<float>(cosine), static_cast<float>(sine)};
+        const auto [sine, cosine] = cpu::detail::sin_cos(double(p) * w_->host().frequencies[i]);
+        table[p * shape_.pairs + i] = {float(cosine), float(sine)};
       }
     const auto& name = w_->host().file.name();
     check(cudaMemcpyAsync(rotations_, table.data(), table.size() * sizeof(float2),
@@ -209,16 +206,14 @@ class llama {
     if (rows > tokens.size()) return status::invalid_parameter;
     if (tokens.size() > capacity_ - text_.size()) return status::context_full;
     for (const token_id token : tokens)
-      if (token < 0 || static_cast<std::size_t>(token) >= vocab_size())
-        return status::token_out_of_range;
+      if (token < 0 || std::size_t(token) >= vocab_size()) return status::token_out_of_range;
     return status::ok;
   }
 
   // Replays a graph for each `tile` tokens; the first step takes the remainder. After each step
   // whose last `count` tokens want logits, calls take_rows(position of the first of them, count).
   // False if it failed; failure_ is the reason.
-  template <class TakeRows>
-  bool run(std::span<const token_id> tokens, std::size_t rows, TakeRows&& take_rows) {
+  bool run(std::span<const token_id> tokens, std::size_t rows, auto&& take_rows) {
     if (!done(cudaSetDevice(w_->on().ordinal()))) return false;
     // Steps that still run read the memory that is overwritten next.
     if (!done(cudaEventSynchronize(steps_read_.get()))) return false;
@@ -227,9 +222,9 @@ class llama {
       const auto end = tokens.size() - (steps - 1 - i) * tile, count = end - begin;
       const auto wanted = std::min(count, rows - std::min(rows, tokens.size() - end));
       auto& s = steps_[i];
-      s.position = static_cast<unsigned>(text_.size() + begin);
-      s.count = static_cast<unsigned>(count);
-      s.skip = static_cast<unsigned>(count - wanted);
+      s.position = unsigned(text_.size() + begin);
+      s.count = unsigned(count);
+      s.skip = unsigned(count - wanted);
       std::copy_n(tokens.data() + begin, count, s.tokens);
       if (!done(cudaMemcpyAsync(step_, &s, sizeof s, cudaMemcpyHostToDevice, stream())) ||
           !done(cudaEventRecord(steps_read_.get(), stream())) ||

@@ -15,13 +15,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <specagg/config.hpp>
 #include <specagg/half.hpp>
 #include <specagg/kernel/simd.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
 namespace cuda::llama_kernels {
+
+using specagg::detail::bit_cast;
+using specagg::detail::number;
 
 inline constexpr unsigned tile = 16;  // tokens per step
 inline constexpr unsigned block = 256, attention_block = 128, most_head_dim = 256;
@@ -58,23 +60,21 @@ template <class E>
 SPECAGG_FUNCTION E rounded(float x);
 template <>
 SPECAGG_FUNCTION inline bf16 rounded<bf16>(float x) {
-  const auto u = specagg::detail::bit_cast<std::uint32_t>(x);
-  if (x != x) return {static_cast<std::uint16_t>(u >> 16 | 0x40u)};
-  return {static_cast<std::uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16)};
+  const auto u = bit_cast<std::uint32_t>(x);
+  if (x != x) return {std::uint16_t(u >> 16 | 0x40u)};
+  return {std::uint16_t((u + 0x7fffu + (u >> 16 & 1u)) >> 16)};
 }
 template <>
 SPECAGG_FUNCTION inline f16 rounded<f16>(float x) {
-  const auto u = specagg::detail::bit_cast<std::uint32_t>(x);
+  const auto u = bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
   std::uint32_t h = 0;
   if (a > 0x7f800000u) h = 0x7e00u;
   else if (a >= 0x477ff000u) h = 0x7c00u;  // 65520 rounds to infinity
   // subnormal: units of 2^-24, the spacing of floats near 1/2
-  else if (a < 0x38800000u)
-    h = specagg::detail::bit_cast<std::uint32_t>(specagg::detail::bit_cast<float>(a) + 0.5f) -
-        0x3f000000u;
+  else if (a < 0x38800000u) h = bit_cast<std::uint32_t>(bit_cast<float>(a) + 0.5f) - 0x3f000000u;
   else h = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
-  return {static_cast<std::uint16_t>(sign | h)};
+  return {std::uint16_t(sign | h)};
 }
 
 // Memory for one number per warp.
@@ -83,8 +83,7 @@ __device__ inline float* warp_results() {
   return part;
 }
 // Reduces x by op over the threads of a block, in a fixed order. Every thread gets the result.
-template <class Op>
-__device__ float across_block(float x, Op op) {
+__device__ float across_block(float x, auto op) {
   float* const part = warp_results();
   for (int d = 16; d > 0; d /= 2) x = op(x, __shfl_xor_sync(0xffffffffu, x, d));
   __syncthreads();  // all threads have read the results of an earlier call
@@ -109,18 +108,17 @@ template <class E>
 __device__ void split_row(const float* row, unsigned count, E* high, E* low, float* factor) {
   float most = 0;
   for (unsigned c = threadIdx.x; c < count; c += blockDim.x) most = fmaxf(most, fabsf(row[c]));
-  const auto exponent =
-      specagg::detail::bit_cast<std::uint32_t>(across_block(most, larger())) >> 23;
+  const auto exponent = bit_cast<std::uint32_t>(across_block(most, larger())) >> 23;
   const bool usual = exponent > 14 && exponent < 255;  // otherwise all zeros, or NaN or infinity
   const std::uint32_t scale_exponent = usual ? 268 - exponent : 127;
-  const float scale = specagg::detail::bit_cast<float>(scale_exponent << 23);
+  const float scale = bit_cast<float>(scale_exponent << 23);
   for (unsigned c = threadIdx.x; c < count; c += blockDim.x) {
     const float x = row[c] * scale;
     const E h = rounded<E>(x);
     high[c] = h;
-    low[c] = rounded<E>(x - specagg::detail::number(h));
+    low[c] = rounded<E>(x - number(h));
   }
-  if (threadIdx.x == 0) *factor = specagg::detail::bit_cast<float>((254 - scale_exponent) << 23);
+  if (threadIdx.x == 0) *factor = bit_cast<float>((254 - scale_exponent) << 23);
 }
 
 // The result of the product for the two columns of token t.
@@ -139,9 +137,9 @@ template <class E>
 __global__ void embed(const step* s, shape m, const E* table, float* x) {
   const unsigned t = blockIdx.x;
   if (t >= s->count) return;
-  const E* from = table + static_cast<std::size_t>(s->tokens[t]) * m.dim_padded;
+  const E* from = table + std::size_t(s->tokens[t]) * m.dim_padded;
   for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x)
-    x[t * m.dim_padded + c] = specagg::detail::number(from[c]);
+    x[t * m.dim_padded + c] = number(from[c]);
 }
 
 // x += the product, unless y is null. Then x / sqrt(mean x^2 + epsilon) * weight, split into two
@@ -158,8 +156,7 @@ __global__ void normalise(const step* s, shape m, float* x, const float* y, cons
     if (y) row[c] = v += result(y, m.dim_padded, t, factors)[c];
     squares = fmaf(v, v, squares);
   }
-  const float scale =
-      1 / sqrtf(across_block(squares, add()) / static_cast<float>(m.dim) + m.epsilon);
+  const float scale = 1 / sqrtf(across_block(squares, add()) / float(m.dim) + m.epsilon);
   float* normal = scratch + std::size_t{t} * m.dim_padded;
   for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x) normal[c] = row[c] * scale * weight[c];
   split_row(normal, m.dim, columns + t * m.dim_padded, columns + (t + tile) * m.dim_padded,

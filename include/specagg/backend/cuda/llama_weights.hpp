@@ -64,8 +64,7 @@ class llama_weights {
  private:
   // Calls f(its place in device memory, the tensors that make up its rows) for every matrix and
   // every vector.
-  template <class F>
-  void each_matrix(F&& f) {
+  void each_matrix(auto&& f) {
     const auto& h = *host_;
     f(embedding_, {&h.embedding});
     if (h.output.data != h.embedding.data) f(output_, {&h.output});
@@ -78,8 +77,7 @@ class llama_weights {
       f(to.down, {&from.down});
     }
   }
-  template <class F>
-  void each_vector(F&& f) {
+  void each_vector(auto&& f) {
     f(output_norm_, host_->output_norm);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       f(layers_[i].attention_norm, host_->layers[i].attention_norm);

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include <specagg/backend/cuda/device.hpp>
-#include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -62,8 +61,7 @@ class product {
   using owned_layout = owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
   static owned_layout layout(cudaDataType_t type, std::size_t rows, std::size_t columns) {
     cublasLtMatrixLayout_t l{};
-    check(cublasLtMatrixLayoutCreate(&l, type, rows, columns, static_cast<std::int64_t>(rows)),
-          "cuBLASLt");
+    check(cublasLtMatrixLayoutCreate(&l, type, rows, columns, std::int64_t(rows)), "cuBLASLt");
     return owned_layout(l);
   }
 

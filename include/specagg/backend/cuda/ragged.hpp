@@ -10,38 +10,30 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// Whole numbers in device memory, of 32 or 64 bits; or null.
-class integers {
+namespace detail {
+// Numbers in device memory, of 32 or 64 bits, which are read as Wide; or null.
+template <class Narrow, class Wide>
+class numbers {
  public:
-  constexpr integers() = default;
-  template <std::integral I>
-    requires(sizeof(I) == 4 || sizeof(I) == 8)
-  constexpr integers(const I* x) : at_(x), wide_(sizeof(I) == 8) {}
+  constexpr numbers() = default;
+  template <class X>
+    requires(std::is_arithmetic_v<X> && std::integral<X> == std::integral<Wide> &&
+             (sizeof(X) == 4 || sizeof(X) == 8))
+  constexpr numbers(const X* x) : at_(x), wide_(sizeof(X) == 8) {}
   constexpr explicit operator bool() const { return at_ != nullptr; }
-  __device__ std::int64_t operator[](std::size_t i) const {
-    return wide_ ? static_cast<const std::int64_t*>(at_)[i]
-                 : static_cast<const std::int32_t*>(at_)[i];
+  __device__ Wide operator[](std::size_t i) const {
+    return wide_ ? static_cast<const Wide*>(at_)[i] : Wide(static_cast<const Narrow*>(at_)[i]);
   }
 
  private:
   const void* at_ = nullptr;
   bool wide_ = false;
 };
-// Floats or doubles in device memory; or null.
-class reals {
- public:
-  constexpr reals() = default;
-  constexpr reals(const float* x) : at_(x) {}
-  constexpr reals(const double* x) : at_(x), wide_(true) {}
-  constexpr explicit operator bool() const { return at_ != nullptr; }
-  __device__ double operator[](std::size_t i) const {
-    return wide_ ? static_cast<const double*>(at_)[i] : double(static_cast<const float*>(at_)[i]);
-  }
+}  // namespace detail
 
- private:
-  const void* at_ = nullptr;
-  bool wide_ = false;
-};
+// An array in device memory of whole numbers; of floats or doubles.
+using integers = detail::numbers<std::int32_t, std::int64_t>;
+using reals = detail::numbers<float, double>;
 // An array for the ids, int32 or int64.
 class written_ids {
  public:
@@ -98,6 +90,8 @@ struct ragged_batch {
 struct ragged_filters {
   integers top_k = {};  // 0, and the vocabulary or more: off
   reals top_p = {}, min_p = {};
+  // in which they act, for all requests
+  filter_order order = filter_order::hugging_face;
   // of the draft's rows; or null [the target's]
   integers draft_top_k = {};
   reals draft_top_p = {}, draft_min_p = {};
@@ -220,7 +214,11 @@ __device__ inline void write(const ragged_outcome& out, std::size_t r, std::size
   if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
 }
 
-// As can_launch() of a batch<S>.
+// As those of a batch<S>.
+template <class S, class Draft>
+bool has_draft_rows(const ragged<S, Draft>& b, bool with_bonus) {
+  return b.drafted > 0 || (with_bonus && b.draft_bonus);
+}
 template <class S, class Draft>
 bool can_launch(const ragged<S, Draft>& b, const ragged_outcome& out, bool reads_draft) {
   constexpr bool no_rows = std::is_same_v<Draft, one_hot>;
@@ -254,11 +252,14 @@ __device__ sampling filters_of(const filtered<S, Draft>& b, std::size_t r, bool 
   const std::int64_t k = top_k ? top_k[r] : 0;
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   return {k < 0 ? -1 : temperature, k < most ? std::uint32_t(k) : most, top_p ? top_p[r] : 1,
-          min_p ? min_p[r] : 0};
+          min_p ? min_p[r] : 0, b.order};
+}
+template <class S, class Draft>
+bool sums_at_1(const filtered<S, Draft>& b) {
+  return b.order == filter_order::llama_cpp;
 }
 // The facts of the rows of a batch: they are stored after the sums of the rows' blocks.
-template <class Rows>
-SPECAGG_FUNCTION filtered_facts* facts_in(const Rows& rows, block_sum<float>* sums) {
+SPECAGG_FUNCTION filtered_facts* facts_in(const auto& rows, block_sum<float>* sums) {
   const std::size_t n = rows.b.requests * rows.of_request();
   return reinterpret_cast<filtered_facts*>(sums + n * 2 * block_count(rows.b.vocabulary));
 }
@@ -283,11 +284,8 @@ cudaError_t launch_between(const rows_of_drafts<filtered<S, Draft>, Whole>& rows
                            block_sum<float>* sums, cudaStream_t stream) {
   using any_rows = rows_of_drafts<filtered<S, Draft>, false>;
   const any_rows all{rows.b, rows.draft_rows, rows.bonus_reads_draft};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(rows.b.requests * rows.of_request()));
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, filter_rows<any_rows>, all, confidence, sums);
+  return launch(filter_rows<any_rows>, rows.b.requests * rows.of_request(), stream, all, confidence,
+                sums);
 }
 // The facts are known: reads them.
 template <class S, class Draft, bool Whole>
@@ -306,34 +304,6 @@ __device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows
   together.synchronise();
 }
 
-// verify() of either batch.
-template <class Batch, class Policies, class Verifier>
-cudaError_t verify_ragged(const Batch& b, const Policies& policies, const Verifier& verifier,
-                          const ragged_outcome& out, void* storage, std::size_t storage_bytes,
-                          std::size_t needed_bytes, cudaStream_t stream) {
-  if constexpr (!requires { policies[0]; }) {
-    return verify_ragged(b, same_for_all<Policies>{policies}, verifier, out, storage, storage_bytes,
-                         needed_bytes, stream);
-  } else {
-    using Policy = policy_of<Policies>;
-    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
-                  "specagg: one policy for all requests, or a device pointer to one for each");
-    constexpr bool no_rows = std::is_same_v<decltype(b.draft), const one_hot*>;
-    const bool reads =
-        (b.drafted > 0 || (reads_draft<Policy> && b.draft_bonus)) &&
-        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
-    if constexpr (std::is_pointer_v<Policies>)
-      if (!policies) return cudaErrorInvalidValue;
-    if (b.requests == 0) return cudaSuccess;
-    if (!can_launch(b, out, reads) || !storage ||
-        reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 || storage_bytes < needed_bytes)
-      return cudaErrorInvalidValue;
-    const bool whole = rows_in_fours(b, reads && !no_rows);
-    const std::size_t draft_rows = reads && !no_rows ? b.most + reads_draft<Policy> : 0;
-    return verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
-  }
-}
-
 }  // namespace detail
 
 // Bytes of device memory that verify() needs: 32 for each block of 1024 logits. It must be aligned
@@ -343,11 +313,12 @@ template <class S, class Draft>
   return detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
 }
 
-// The same, and sizeof(filtered_facts) for each row.
+// As for a ragged_batch, and room for the facts of each filtered row.
 template <class S, class Draft>
 [[nodiscard]] std::size_t verify_storage(const filtered_batch<S, Draft>& b) {
   const ragged_batch<S, Draft>& unfiltered = b;
-  return verify_storage(unfiltered) + b.requests * (2 * b.most + 2) * sizeof(filtered_facts);
+  return verify_storage(unfiltered) +
+         b.requests * (2 * b.most + 2) * sizeof(detail::filtered_facts);
 }
 
 // As verify() of a batch<S>: two launches on `stream`, no synchronisation, no allocation; can be
@@ -357,7 +328,7 @@ template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  return detail::verify_ragged(detail::ragged<S, Draft>{b}, policies, verifier, out, storage,
+  return detail::verify_drafts(detail::ragged<S, Draft>{b}, policies, verifier, out, storage,
                                storage_bytes, verify_storage(b), stream);
 }
 // verify() of a filtered batch, in three launches.
@@ -365,7 +336,7 @@ template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const filtered_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  return detail::verify_ragged(detail::filtered<S, Draft>{{b}, b}, policies, verifier, out, storage,
+  return detail::verify_drafts(detail::filtered<S, Draft>{{b}, b}, policies, verifier, out, storage,
                                storage_bytes, verify_storage(b), stream);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits in device memory, as Rows (rows/distribution.hpp) that all threads of a block read
+// Rows of logits in device memory, as Rows (rows/row.hpp) that all threads of a block read
 // together.
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>
 
 SPECAGG_BEGIN
-namespace cuda {
+namespace cuda::detail {
 
 // The facts of a row after it was read.
 struct row_facts {
@@ -15,25 +15,23 @@ struct row_facts {
   status why;
 };
 
-namespace detail {
-
 // Four stored logits, which one load reads. They are stored as 32-bit words: nvcc would give each
 // 16-bit value its own register.
 template <class S>
 struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
   std::uint32_t words[sizeof(S)];
   __device__ S operator[](int i) const {
-    if constexpr (sizeof(S) == 4) return specagg::detail::bit_cast<S>(words[i]);
+    if constexpr (sizeof(S) == 4) return bit_cast<S>(words[i]);
     else return S{std::uint16_t(words[i / 2] >> i % 2 * 16)};
   }
   __device__ void set(int i, S x) {
-    if constexpr (sizeof(S) == 4) words[i] = specagg::detail::bit_cast<std::uint32_t>(x);
+    if constexpr (sizeof(S) == 4) words[i] = bit_cast<std::uint32_t>(x);
     else
       words[i / 2] = (words[i / 2] & 0xffff0000u >> i % 2 * 16) | std::uint32_t(x.bits)
                                                                       << i % 2 * 16;
   }
-  // The same logits, as words that the compiler does not know. Otherwise it would keep the numbers
-  // that it made of them before in registers, two for each word.
+  // A copy of the words whose values the compiler does not know. Otherwise the compiler would keep
+  // the numbers that it made of the words before in registers, two for each word.
   __device__ quad again() const {
     quad four = *this;
 #if SPECAGG_PTX
@@ -42,47 +40,45 @@ struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
 #endif
     return four;
   }
+  __device__ static S masked_logit() {
+    if constexpr (std::is_same_v<S, float>) return -std::numeric_limits<float>::infinity();
+    else return S{std::uint16_t(std::is_same_v<S, f16> ? 0xfc00u : 0xff80u)};
+  }
   template <class V>
   __device__ V as() const {
     float y[V::lanes];
-    for (int i = 0; i < V::lanes; ++i) y[i] = specagg::detail::number((*this)[i]);
+    for (int i = 0; i < V::lanes; ++i) y[i] = number((*this)[i]);
     return V::load(y);
   }
 };
-template <class S>
-__device__ S masked_logit() {
-  if constexpr (std::is_same_v<S, float>) return -std::numeric_limits<float>::infinity();
-  else return S{std::uint16_t(std::is_same_v<S, f16> ? 0xfc00u : 0xff80u)};
-}
-
-}  // namespace detail
 
 // A row as it is stored in memory. mask: one bit per token, 1 = may be emitted; or null. A Whole
 // row has no mask, starts at a multiple of four elements, and has a multiple of four tokens.
 template <class S, bool Whole>
 struct raw_row {
+  using quad = detail::quad<S>;
   const S* logits;
   const std::uint32_t* mask;
   std::size_t size;
 
   // Tokens v .. v + 3, of which n exist (the others: -inf); v is a multiple of four.
-  __device__ detail::quad<S> four_at(std::size_t v, int n) const {
+  __device__ quad four_at(std::size_t v, int n) const {
     if (Whole) {
-      if (n > 0) return *reinterpret_cast<const detail::quad<S>*>(logits + v);
+      if (n > 0) return *reinterpret_cast<const quad*>(logits + v);
     } else if (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0) {
-      return without_masked(*reinterpret_cast<const detail::quad<S>*>(logits + v), v, n);
+      return without_masked(*reinterpret_cast<const quad*>(logits + v), v, n);
     }
-    detail::quad<S> four{};
+    quad four{};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      four.set(i, i < n ? logits[v + std::size_t(i)] : detail::masked_logit<S>());
+      four.set(i, i < n ? logits[v + std::size_t(i)] : quad::masked_logit());
     return Whole ? four : without_masked(four, v, n);
   }
-  // The same as numbers; or token v alone.
+  // The numbers of four_at(v, n) if V has four lanes; else the number of token v.
   template <class V>
   __device__ V at(std::size_t v, int n) const {
     if constexpr (V::lanes == 4) return four_at(v, n).template as<V>();
-    else return V(kept(v) ? specagg::detail::number(logits[v]) : masked);
+    else return V(kept(v) ? number(logits[v]) : masked);
   }
 
  private:
@@ -90,24 +86,22 @@ struct raw_row {
   __device__ bool kept(std::size_t v) const {
     return Whole || !mask || (mask[v / 32] >> v % 32 & 1);
   }
-  __device__ detail::quad<S> without_masked(detail::quad<S> four, std::size_t v, int n) const {
+  __device__ quad without_masked(quad four, std::size_t v, int n) const {
     if (!mask || n == 0) return four;
     const std::uint32_t allowed = mask[v / 32] >> v % 32;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (!(allowed >> i & 1)) four.set(i, detail::masked_logit<S>());
+      if (!(allowed >> i & 1)) four.set(i, quad::masked_logit());
     return four;
   }
 };
-
-namespace detail {
 
 // How a row is summed: at its temperature, or at 1 if that is too low (greedy).
 struct row_scales {
   bool valid, greedy;
   float sampled, confidence;
   __device__ explicit row_scales(double temperature)
-      : valid(temperature >= 0 && temperature < specagg::detail::least_refused_temperature<float>),
+      : valid(temperature >= 0 && temperature < least_refused_temperature<float>),
         greedy(!softmax_row<float>::usable(temperature)),
         sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
         confidence(exp_scale<float>::of_temperature(1).high) {}
@@ -148,14 +142,14 @@ class block_in_registers {
     float top[4] = {none, none, none, none};
 #pragma unroll
     for (int i = 0; i < 16; ++i)
-      for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], specagg::detail::number(l_[i][j]));
-    return float(across_group<specagg::detail::larger>(V::load(top)));
+      for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], number(l_[i][j]));
+    return float(across_group<larger>(V::load(top)));
   }
   // Relative to e^(shift / temperature). keep(weights, logits, k) is of tokens k .. k + 3.
   template <class Keep = all_kept>
   __device__ block_sum<float> sum(float largest, float scale, float shift,
                                   const Keep& keep = {}) const {
-    using weight = specagg::detail::weight_in_unit<float>;
+    using weight = weight_in_unit<float>;
     // nothing is finite: NaN must still be found
     const bool none = largest == -std::numeric_limits<float>::infinity();
     const weight w(scale, none ? unit() : unit::of(weight::exponent(largest - shift, scale)));
@@ -165,25 +159,24 @@ class block_in_registers {
       const V l = l_[i].again().template as<V>();
       sum = sum + keep(w(l - V(shift)), l, 4 * (threadIdx.x % 16) + 64 * i);
     }
-    return {largest, across_group<specagg::detail::add>(sum)};
+    return {largest, across_group<add>(sum)};
   }
   // f(i, its logit, its place in the block) of the 64 logits of this thread, i = 4 a + b: number b
   // of the four at 64 a. -inf beyond the row.
-  template <class F>
-  __device__ void each(const F& f) const {
+  __device__ void each(const auto& f) const {
 #pragma unroll
     for (int a = 0; a < 16; ++a) {
       const quad<S> four = l_[a].again();
 #pragma unroll
       for (int b = 0; b < 4; ++b)
-        f(4 * a + b, specagg::detail::number(four[b]),
+        f(4 * a + b, number(four[b]),
           4 * (threadIdx.x % 16) + 64 * std::size_t(a) + std::size_t(b));
     }
   }
 
  private:
   using V = vec<float, 4>;
-  using unit = specagg::detail::unit_of_sum<float>;
+  using unit = unit_of_sum<float>;
   quad<S> l_[16];
 };
 
@@ -191,7 +184,7 @@ class block_in_registers {
 // The largest logit is known before.
 class warp_sum {
  public:
-  using unit = specagg::detail::unit_of_sum<float>;
+  using unit = unit_of_sum<float>;
   __device__ warp_sum(float largest, float scale, float shift)
       : max_(largest), scale_(scale), shift_(shift), highest_(of(largest)) {}
   // Block b with b mod 32 = the number of this thread; in ascending order.
@@ -203,15 +196,15 @@ class warp_sum {
   }
   // Every thread gets it.
   __device__ softmax_sum<float> total() const {
-    const auto all = across_warp<specagg::detail::add>(sums_);
-    return {max_, specagg::detail::total_of_units<float>(all.first, all.second.first, highest_,
-                                                         max_ - shift_, scale_) +
-                      all.second.second};
+    const auto all = across_warp<detail::add>(sums_);
+    return {max_,
+            total_of_units<float>(all.first, all.second.first, highest_, max_ - shift_, scale_) +
+                all.second.second};
   }
 
  private:
   __device__ unit of(float x) const {
-    return unit::of(specagg::detail::weight_in_unit<float>::exponent(x - shift_, scale_));
+    return unit::of(weight_in_unit<float>::exponent(x - shift_, scale_));
   }
   float max_, scale_, shift_;
   unit highest_;
@@ -229,8 +222,7 @@ __device__ inline float largest_of_warp(float x) {
 // at once.
 class blocks_of_lane {
  public:
-  template <class Blocks>
-  __device__ blocks_of_lane(std::size_t count, const Blocks& blocks) {
+  __device__ blocks_of_lane(std::size_t count, const auto& blocks) {
 #pragma unroll
     for (unsigned i = 0; i < most; ++i) {
       const std::size_t b = threadIdx.x % 32 + 32 * i;
@@ -263,7 +255,7 @@ __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
   const std::size_t count = block_count(row.size), lane = threadIdx.x % 32;
   const blocks_of_lane own(count, blocks);
   const float largest = own.largest();
-  if (!specagg::detail::needs_shift(largest, scale)) return own.sum(largest, scale, 0);
+  if (!needs_shift(largest, scale)) return own.sum(largest, scale, 0);
   warp_sum sum(largest, scale, largest);
   for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
     const block_in_registers<S> block(row, first + lane / 16);
@@ -323,9 +315,8 @@ __device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double
 }
 // The facts of a row from its sums, sum_at(scale, whether the scale is that of temperature 1), and
 // its first token with the largest logit, first(that logit).
-template <class SumAt, class First>
-__device__ row_facts facts_from(double temperature, bool confidence, const SumAt& sum_at,
-                                const First& first) {
+__device__ row_facts facts_from(double temperature, bool confidence, const auto& sum_at,
+                                const auto& first) {
   row_facts facts{};
   const row_scales scales(temperature);
   facts.greedy = scales.greedy;
@@ -338,7 +329,7 @@ __device__ row_facts facts_from(double temperature, bool confidence, const SumAt
   else if (scales.greedy) facts.token = first(sum.max);
   else facts.sampled = {sum.max, temperature, sum.total};
   if (!confidence || facts.why != status::ok) return facts;
-  const auto at_1 = scales.greedy || temperature == 1 ? sum : sum_at(scales.confidence, true);
+  const auto at_1 = scales.sampled == scales.confidence ? sum : sum_at(scales.confidence, true);
   if (!(at_1.total > 0)) facts.why = status::invalid_row;
   facts.confidence = {at_1.max, 1, at_1.total};
   return facts;
@@ -356,8 +347,6 @@ SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, doub
       [&](float largest) { return first_largest(row, blocks, largest); });
 }
 
-}  // namespace detail
-
 // softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
 // probability 1 on the largest logit, lowest id.
 template <class S, bool Whole, class Together = collective<Whole>>
@@ -374,19 +363,26 @@ class device_row {
   }
   __device__ std::size_t size() const { return row_.size; }
   __device__ Together& walker() const { return *together_; }
+  // f(the row's logits).
+  __device__ void each_row(const auto& f) const { f(row_); }
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
   __device__ status why() const { return why_; }
-  __device__ const device_row& normalise(bool = false) const { return *this; }
+  __device__ bool greedy() const { return why_ == status::ok && greedy_ != 0; }
+  __device__ auto weight() const { return weight_in_row<float>(sampled_.max, sampled_.scale); }
 
   struct block {
     const device_row& row;
     std::size_t begin;
     template <class V>
     __device__ V operator()(std::size_t k, int n) const {
+      return weight<V>(k, n, [this](V l) { return row.sampled_(l - V(row.sampled_.max)); });
+    }
+    template <class V, class F>
+    __device__ V weight(std::size_t k, int n, const F& f) const {
       // Computes both, without a branch, so that several loads are in flight at once.
-      const V x = row.sampled_(row.row_.template at<V>(begin + k, n) - V(row.sampled_.max));
+      const V x = f(row.row_.template at<V>(begin + k, n));
       const V one =
           select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
       return select(V(row.greedy_) == V(1), one, x);
@@ -407,5 +403,5 @@ class device_row {
   float greedy_ = 0;
 };
 
-}  // namespace cuda
+}  // namespace cuda::detail
 SPECAGG_END

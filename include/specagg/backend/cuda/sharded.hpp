@@ -8,7 +8,7 @@
 //
 // The verifiers are those of verify.hpp. A request that needs numbers of other ranks asks for them,
 // and runs again from its start in the next step: it reads in its log the numbers of the steps
-// before (vocabulary_shards::run does the same on the CPU, verify/vocabulary_shards.hpp).
+// before (vocabulary_shards::run does the same on the CPU, shards/vocabulary_shards.hpp).
 #pragma once
 #include <specagg/backend/cuda/shard_log.hpp>
 #include <specagg/backend/cuda/verify.hpp>
@@ -72,13 +72,11 @@ struct known_rows<shard<S>> {
   using facts = shard_facts;
 };
 
-}  // namespace detail
-
 // The row as a whole: four tokens of a block of this rank, or the logit of any token.
 template <class S, bool Whole>
-struct raw_row<detail::sharded<S>, Whole> {
+struct raw_row<sharded<S>, Whole> {
   raw_row<S, Whole> own;
-  collective<Whole, detail::shard_log>* together;
+  collective<Whole, shard_log>* together;
   std::uint32_t number;
   token_id expected;
   float expected_logit;
@@ -86,14 +84,16 @@ struct raw_row<detail::sharded<S>, Whole> {
 
   template <class V>
   __device__ V at(std::size_t v, int n) const {
-    const std::size_t begin = together->of().begin();
-    if constexpr (V::lanes == 4) return own.template at<V>(v - begin, n);
+    if constexpr (V::lanes == 4) return own.template at<V>(v - together->layout().begin(), n);
     else if (token_id(v) == expected) return V(expected_logit);
-    else return V(together->logit(v, number, [&] { return own.template at<V>(v - begin, 1).v; }));
+    else return V(float(together->logit(*this, v)));
+  }
+  // For shard_log: which row this is, and the logit of a token of this rank.
+  __device__ std::uint32_t id() const { return number; }
+  __device__ float own_logit(std::size_t v) const {
+    return own.template at<vec<float, 1>>(v - together->layout().begin(), 1).v;
   }
 };
-
-namespace detail {
 
 // A row's record: the sums of this rank's blocks at its temperature, as many at 1 if the policy
 // reads confidences, and its first token with the largest logit, and the logit of the drafted
@@ -184,7 +184,7 @@ __device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shar
     const gathered_sums blocks{record, records.of_rank(), of, at_1};
     const blocks_of_lane each(count, blocks);
     const float largest = each.largest();
-    if (!specagg::detail::needs_shift(largest, scale)) return each.sum(largest, scale, 0);
+    if (!needs_shift(largest, scale)) return each.sum(largest, scale, 0);
     shifted = true;
     if constexpr (Again) {
       const double* const again =
@@ -263,8 +263,12 @@ __device__ void finish(const collective<Whole, shard_log>& together, const shard
 template <class Batch, class S, bool Whole>
 __device__ auto known_row(const raw_row<S, Whole>& row, const shard_facts& facts,
                           collective<Whole, shard_log>& together) {
-  const raw_row<sharded<S>, Whole> whole{
-      row, &together, facts.number, facts.expected, facts.expected_logit, together.of().vocabulary};
+  const raw_row<sharded<S>, Whole> whole{row,
+                                         &together,
+                                         facts.number,
+                                         facts.expected,
+                                         facts.expected_logit,
+                                         together.layout().vocabulary};
   return device_row<sharded<S>, Whole, collective<Whole, shard_log>>(whole, facts, together);
 }
 
@@ -301,13 +305,10 @@ cudaError_t run_step(const rows_of_drafts<shard<S>, Whole>& rows, const Policies
   };
   if (step.number == 0) {
     if (const auto e = launch_sums(rows, b.confidence, facts, stream); e != cudaSuccess) return e;
-    cudaLaunchConfig_t config{};
     constexpr std::size_t warps = threads / 32;
-    config.gridDim = dim3(unsigned((b.requests * rows.of_request() + warps - 1) / warps));
-    config.blockDim = dim3(threads);
-    config.stream = stream;
     gather(facts, record_of_rows<S, Whole>{rows}.of_rank());
-    return cudaLaunchKernelEx(&config, tell_of_rows<S, Whole>, rows, facts);
+    return launch(tell_of_rows<S, Whole>, (b.requests * rows.of_request() + warps - 1) / warps,
+                  stream, rows, facts);
   }
   step.done = step.number == b.exchanges;
   const std::size_t of_rank = b.requests * b.doubles;
@@ -316,6 +317,35 @@ cudaError_t run_step(const rows_of_drafts<shard<S>, Whole>& rows, const Policies
   constexpr std::size_t one_block = 1;  // no clusters
   return launch_verifier<verify_requests<Whole, shard<S>, Policies, Verifier, outcome>>(
       b.requests, one_block, stream, rows, policies, verifier, facts, out);
+}
+
+// verify_shard(), with the policies of all requests. needed_bytes: of step.storage.
+template <class S, class Policies, class Verifier>
+cudaError_t launch_step(const sharded_batch<S>& b, const Policies& policies,
+                        const Verifier& verifier, const outcome& out, shard_step& step,
+                        std::size_t needed_bytes, cudaStream_t stream) {
+  using Policy = policy_of<Policies>;
+  constexpr bool confidence = reads_confidence<Policy>;
+  const shares of{b.part, b.vocabulary};
+  if (step.done || step.number > b.exchanges || b.exchanges == 0 ||
+      b.vocabulary > most_vocabulary || !of.valid())
+    return cudaErrorInvalidValue;
+  if (b.requests == 0) {
+    step.done = true;
+    return cudaSuccess;
+  }
+  const bool reads = reads_draft_rows<Policy, Verifier>(b, out);
+  const std::size_t draft_rows = draft_rows_of<Policy>(b, reads);
+  const auto k = shard_of(b, confidence, step,
+                          b.part.ranks * b.requests * (draft_rows + b.most + 1) *
+                              ((1 + confidence) * of.most_blocks() + 1) * sizeof(block_sum<float>));
+  if (!can_launch(k, out, reads) || !has_room(step.storage, step.storage_bytes, needed_bytes))
+    return cudaErrorInvalidValue;
+  const cudaError_t e = with_rows<Policy>(k, draft_rows, [&](const auto& rows) {
+    return run_step(rows, policies, verifier, out, step, stream);
+  });
+  if (e == cudaSuccess) ++step.number;
+  return e;
 }
 
 }  // namespace detail
@@ -339,44 +369,9 @@ template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify_shard(const sharded_batch<S>& b, const Policies& policies,
                                        const Verifier& verifier, const outcome& out,
                                        shard_step& step, cudaStream_t stream) {
-  if constexpr (!requires { policies[0]; }) {
-    return verify_shard(b, detail::same_for_all<Policies>{policies}, verifier, out, step, stream);
-  } else {
-    using Policy = detail::policy_of<Policies>;
-    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
-                  "specagg: one policy for all requests, or a device pointer to one for each");
-    const bool reads =
-        (b.most > 0 || reads_draft<Policy>) &&
-        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
-    if constexpr (std::is_pointer_v<Policies>)
-      if (!policies) return cudaErrorInvalidValue;
-    if (step.done || step.number > b.exchanges || b.exchanges == 0 ||
-        b.vocabulary > most_vocabulary || !detail::shares{b.part, b.vocabulary}.valid())
-      return cudaErrorInvalidValue;
-    if (b.requests == 0) {
-      step.done = true;
-      return cudaSuccess;
-    }
-    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    constexpr bool confidence = reads_confidence<Policy>;
-    const std::size_t blocks = detail::shares{b.part, b.vocabulary}.most_blocks();
-    const auto k = detail::shard_of(b, confidence, step,
-                                    b.part.ranks * b.requests * (draft_rows + b.most + 1) *
-                                        ((1 + confidence) * blocks + 1) * sizeof(block_sum<float>));
-    if (!detail::can_launch(k, out, most_drafted, reads, step.storage, step.storage_bytes,
-                            shard_storage(b)))
-      return cudaErrorInvalidValue;
-    const auto run = [&](const auto& rows) {
-      return detail::run_step(rows, policies, verifier, out, step, stream);
-    };
-    constexpr bool bonus = reads_draft<Policy>;
-    const cudaError_t e =
-        detail::rows_in_fours(k, reads)
-            ? run(detail::rows_of_drafts<detail::shard<S>, true>{k, draft_rows, bonus})
-            : run(detail::rows_of_drafts<detail::shard<S>, false>{k, draft_rows, bonus});
-    if (e == cudaSuccess) ++step.number;
-    return e;
-  }
+  return detail::with_policies<Verifier>(policies, [&](const auto& of_requests) {
+    return detail::launch_step(b, of_requests, verifier, out, step, shard_storage(b), stream);
+  });
 }
 
 }  // namespace cuda

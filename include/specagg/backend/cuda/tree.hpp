@@ -62,7 +62,7 @@ class child_law {
       : row_(row_without<device_row<S, Whole>>(q, {})), token_(alone) {
     if (known && *known < 0) token_ = if_nothing_is_left;
     if (token_ == no_token) {
-      row_ = row_without<device_row<S, Whole>>(q, left_out, known ? *known : 0).normalise();
+      row_ = specagg::normalise(row_without<device_row<S, Whole>>(q, left_out, known ? *known : 0));
       why_ = q.why() != status::ok ? q.why() : row_.why();
       if (why_ != status::ok && q.why() == status::ok) token_ = if_nothing_is_left;
       if (known && q.why() == status::ok)
@@ -73,12 +73,11 @@ class child_law {
   }
   __device__ std::size_t size() const { return row_.size(); }
   __device__ token_id token() const { return token_; }
-  __device__ collective<Whole>& walker() const { return row_.walker(); }
+  __device__ collective<Whole>& walker() const { return specagg::walker_of(row_); }
   __device__ float operator[](std::size_t v) const {
     return token_ == no_token ? row_[v] : float(v == std::size_t(token_));
   }
   __device__ status why() const { return why_; }
-  __device__ const child_law& normalise(bool = false) const { return *this; }
   __device__ auto open(std::size_t begin, std::size_t count) const {
     return row_.open(begin, count);
   }
@@ -101,8 +100,7 @@ struct rows_of_trees {
 
   SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
   // f(row j of request r, its temperature), unless it is missing or not due.
-  template <class F>
-  __device__ void read(std::size_t r, std::size_t j, const F& f) const {
+  __device__ void read(std::size_t r, std::size_t j, const auto& f) const {
     const bool is_draft = j < draft_rows;
     const std::size_t n = is_draft ? j : j - draft_rows;
     const draft_tree tree = tree_of(b, r);
@@ -203,14 +201,30 @@ std::size_t residual_bytes(const tree_batch<S>& b) {
 }
 
 // Launches both kernels.
-template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t verify_tree_rows(const rows_of_trees<S, Whole>& rows, const Policies& policies,
-                             const Verifier& verifier, const tree_outcome& out,
-                             block_sum<float>* sums, float* residual, cudaStream_t stream) {
-  const auto e = launch_sums(rows, reads_confidence<policy_of<Policies>>, sums, stream);
-  if (e != cudaSuccess) return e;
-  return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
-      rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, residual, out);
+template <class S, class Policies, class Verifier>
+cudaError_t launch_trees(const tree_batch<S>& b, const Policies& policies, const Verifier& verifier,
+                         const tree_outcome& out, void* storage, std::size_t storage_bytes,
+                         std::size_t needed_bytes, cudaStream_t stream) {
+  using Policy = policy_of<Policies>;
+  const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
+  if (b.requests == 0) return cudaSuccess;
+  if (!can_launch(b, out, reads, most_in_tree) || !has_room(storage, storage_bytes, needed_bytes) ||
+      b.levels > most_drafted || (b.most > 0 && !b.parents))
+    return cudaErrorInvalidValue;
+  // node `most` has no children
+  const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
+  auto* const residual = static_cast<float*>(storage);
+  auto* const sums =
+      reinterpret_cast<block_sum<float>*>(static_cast<std::byte*>(storage) + residual_bytes(b));
+  const auto launch = [&]<bool Whole>(const rows_of_trees<S, Whole>& rows) {
+    const auto e = launch_sums(rows, reads_confidence<Policy>, sums, stream);
+    if (e != cudaSuccess) return e;
+    return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
+        b.requests, b.vocabulary, stream, rows, policies, verifier, sums, residual, out);
+  };
+  return rows_in_fours(b, reads)
+             ? launch(rows_of_trees<S, true>{b, draft_rows, reads_draft<Policy>})
+             : launch(rows_of_trees<S, false>{b, draft_rows, reads_draft<Policy>});
 }
 
 }  // namespace detail
@@ -236,37 +250,10 @@ template <class S, class Policies, class Verifier>
                                        const Verifier& verifier, const tree_outcome& out,
                                        void* storage, std::size_t storage_bytes,
                                        cudaStream_t stream) {
-  if constexpr (!requires { policies[0]; }) {
-    return verify_trees(b, detail::same_for_all<Policies>{policies}, verifier, out, storage,
-                        storage_bytes, stream);
-  } else {
-    using Policy = detail::policy_of<Policies>;
-    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
-                  "specagg: one policy for all requests, or a device pointer to one for each");
-#if defined(__CUDACC__)
-    static_assert(!OneOfSeveral<Policy>,
-                  "specagg: no policy chosen at run time (any_of) runs on a device");
-#endif
-    const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
-    if constexpr (std::is_pointer_v<Policies>)
-      if (!policies) return cudaErrorInvalidValue;
-    if (b.requests == 0) return cudaSuccess;
-    if (!detail::can_launch(b, out, most_in_tree, reads, storage, storage_bytes,
-                            verify_trees_storage(b)) ||
-        b.levels > most_drafted || (b.most > 0 && !b.parents))
-      return cudaErrorInvalidValue;
-    const bool whole = detail::rows_in_fours(b, reads);
-    // node `most` has no children
-    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    auto* residual = static_cast<float*>(storage);
-    auto* sums = reinterpret_cast<block_sum<float>*>(static_cast<std::byte*>(storage) +
-                                                     detail::residual_bytes(b));
-    const auto run = [&](const auto& rows) {
-      return detail::verify_tree_rows(rows, policies, verifier, out, sums, residual, stream);
-    };
-    return whole ? run(detail::rows_of_trees<S, true>{b, draft_rows, reads_draft<Policy>})
-                 : run(detail::rows_of_trees<S, false>{b, draft_rows, reads_draft<Policy>});
-  }
+  return detail::with_policies<Verifier>(policies, [&](const auto& of_requests) {
+    return detail::launch_trees(b, of_requests, verifier, out, storage, storage_bytes,
+                                verify_trees_storage(b), stream);
+  });
 }
 
 }  // namespace cuda

@@ -66,6 +66,9 @@ struct coupled {
     return {coupled_noise(seed, request)};
   }
 };
+// The verifier of all_verifiers with this number, as verify() takes it.
+template <std::size_t Number, class V = std::tuple_element_t<Number, all_verifiers>>
+using numbered_verifier = std::conditional_t<is_coupled<V>, coupled, V>;
 
 namespace detail {
 
@@ -117,10 +120,7 @@ __device__ raw_row<S, Whole> target_row(const batch<S>& b, std::size_t r, std::s
           b.target_mask ? b.target_mask + i * ((b.vocabulary + 31) / 32) : nullptr, b.vocabulary};
 }
 // The index of this thread block's cluster.
-template <class Together>
-__device__ std::size_t cluster_number(const Together& together) {
-  return blockIdx.x / together.size();
-}
+__device__ std::size_t cluster_number(const auto& together) { return blockIdx.x / together.size(); }
 
 // The draft of a request: draft::size() and bonus_follows(). The threads of a warp find them
 // together. Each looks at one token; otherwise every thread would load all tokens one after the
@@ -129,8 +129,7 @@ struct draft_found {
   std::size_t size;
   bonus_choice bonus;
 };
-template <class Batch>
-__device__ draft_found find_draft(const Batch& b, std::size_t r) {
+__device__ draft_found find_draft(const auto& b, std::size_t r) {
   const std::size_t given = tokens_given(b, r), lane = threadIdx.x % 32;
   static_assert(most_drafted + 1 < 32);
   const token_id y = lane < given ? token_of(b, r, lane) : no_token;
@@ -152,8 +151,7 @@ struct rows_of_drafts {
   SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
   // f(row j of request r, its temperature), unless it is missing or not due. All threads of a warp,
   // with the same r and j.
-  template <class F>
-  __device__ void read(std::size_t r, std::size_t j, const F& f) const {
+  __device__ void read(std::size_t r, std::size_t j, const auto& f) const {
     const draft_found drafted = find_draft(b, r);
     const bool bonus = drafted.bonus && !drafted.bonus.is_given();
     const bool is_draft = j < draft_rows;
@@ -173,8 +171,7 @@ struct rows_of_drafts {
 
 // The sums of the blocks of a row: one for each block at the row's temperature, and as many at
 // temperature 1.
-template <class Rows>
-__device__ block_sum<float>* sums_of(const Rows& rows, std::size_t r, std::size_t j,
+__device__ block_sum<float>* sums_of(const auto& rows, std::size_t r, std::size_t j,
                                      block_sum<float>* sums) {
   return sums + (r * rows.of_request() + j) * 2 * block_count(rows.b.vocabulary);
 }
@@ -242,13 +239,6 @@ __device__ auto known_row(const raw_row<S, Whole>& row,
   return typename known_rows<Batch>::template row<S, Whole>(row, facts, together);
 }
 
-// policies[r] for request r, or the same policy for all.
-template <class Policy>
-struct same_for_all {
-  Policy policy;
-  __device__ const Policy& operator[](std::size_t) const { return policy; }
-};
-
 // The result of a request's verification. write() is called by the threads of a warp.
 struct verified {
   verdict said;
@@ -272,18 +262,11 @@ __device__ collective<Whole> together_of(const rows_of_drafts<Batch, Whole>&,
                                          shared_memory& memory) {
   return collective<Whole>(memory);
 }
-template <class Batch>
-__device__ bool is_finished(const Batch&, std::size_t /*r*/) {
-  return false;
-}
-template <class Together, class Batch, class Outcome>
-__device__ void finish(const Together& together, const Batch& b, const Outcome& out, std::size_t r,
+__device__ bool is_finished(const auto&, std::size_t /*r*/) { return false; }
+__device__ void finish(const auto& together, const auto& b, const auto& out, std::size_t r,
                        const verified& f) {
   if (together.writes()) write(out, r, b.most, f);
 }
-
-template <class Policies>
-using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
 template <bool Whole, class Batch, class Policies, class Verifier, class Outcome>
 __global__ void __launch_bounds__(threads, 2)
@@ -333,22 +316,21 @@ __global__ void __launch_bounds__(threads, 2)
   finish(together, b, out, r, verified{v, emissions, acceptances});
 }
 
+// Whether a batch needs sums at temperature 1 even if its policy reads no confidences.
+constexpr bool sums_at_1(const auto&) { return false; }
 // Launches the kernel that reads all rows of a batch.
 template <class Rows>
 cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sums,
                         cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(rows.b.requests * rows.of_request() *
-                                 ((block_count(rows.b.vocabulary) + groups - 1) / groups)));
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, sum_rows<Rows>, rows, confidence, sums);
+  const std::size_t parts = (block_count(rows.b.vocabulary) + groups - 1) / groups;
+  return launch(sum_rows<Rows>, rows.b.requests * rows.of_request() * parts, stream, rows,
+                confidence || sums_at_1(rows.b), sums);
 }
 // Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and all
-// memory that its kernels need is given and large enough.
-template <class Batch, class Outcome>
-bool can_launch(const Batch& b, const Outcome& out, std::size_t most, bool reads_draft,
-                const void* storage, std::size_t storage_bytes, std::size_t needed_bytes) {
+// arrays that its kernels need are given.
+template <class S, class Outcome>
+bool can_launch(const batch<S>& b, const Outcome& out, bool reads_draft,
+                std::size_t most = most_drafted) {
   // a grid has fewer than 2^31 thread blocks
   constexpr std::size_t most_units = std::size_t(1) << 24;
   const auto given = [&](const auto* rows, std::size_t count, std::size_t stride,
@@ -359,13 +341,20 @@ bool can_launch(const Batch& b, const Outcome& out, std::size_t most, bool reads
          b.vocabulary <= most_vocabulary &&
          given(b.target, b.target_count, b.target_stride, b.target_rows) &&
          (!reads_draft || given(b.draft, b.draft_count, b.draft_stride, b.draft_rows)) &&
-         (b.most == 0 || b.tokens) && b.start && b.seed && out.verdicts && out.emissions &&
-         storage && reinterpret_cast<std::uintptr_t>(storage) % 16 == 0 &&
-         storage_bytes >= needed_bytes;
+         (b.most == 0 || b.tokens) && b.start && b.seed && out.verdicts && out.emissions;
+}
+// Whether a batch has draft rows to read; with_bonus: also the row after the draft.
+template <class S>
+bool has_draft_rows(const batch<S>& b, bool with_bonus) {
+  return b.most > 0 || with_bonus;
+}
+template <class Policy, class Verifier, class Batch, class Outcome>
+bool reads_draft_rows(const Batch& b, const Outcome& out) {
+  return has_draft_rows(b, reads_draft<Policy>) &&
+         (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
 }
 // Whether every row that is read can be read four logits at a time.
-template <class Batch>
-bool rows_in_fours(const Batch& b, bool reads_draft) {
+bool rows_in_fours(const auto& b, bool reads_draft) {
   const auto in_fours = [](const auto* rows, std::size_t stride) {
     return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(*rows)) == 0 && stride % 4 == 0;
   };
@@ -374,8 +363,7 @@ bool rows_in_fours(const Batch& b, bool reads_draft) {
 }
 
 // Launches what a batch needs between its two kernels: nothing.
-template <class Rows>
-cudaError_t launch_between(const Rows&, bool /*confidence*/, block_sum<float>*, cudaStream_t) {
+cudaError_t launch_between(const auto&, bool /*confidence*/, block_sum<float>*, cudaStream_t) {
   return cudaSuccess;
 }
 // Launches both kernels.
@@ -389,18 +377,35 @@ cudaError_t verify_rows(const rows_of_drafts<Batch, Whole>& rows, const Policies
   return launch_verifier<verify_requests<Whole, Batch, Policies, Verifier, Outcome>>(
       rows.b.requests, rows.b.vocabulary, stream, rows, policies, verifier, sums, out);
 }
-// The same for a batch: with rows in fours or not.
+// The draft rows of a request. Policies that read the draft need one for the bonus as well.
+template <class Policy, class Batch>
+std::size_t draft_rows_of(const Batch& b, bool reads) {
+  constexpr bool no_rows = std::is_same_v<decltype(b.draft), const one_hot*>;
+  return reads && !no_rows ? b.most + reads_draft<Policy> : 0;
+}
+// Calls launch with the rows of a batch of drafts, which are read in fours if all of them can be.
+template <class Policy, class Batch, class Launch>
+cudaError_t with_rows(const Batch& b, std::size_t draft_rows, const Launch& launch) {
+  if (rows_in_fours(b, draft_rows > 0))
+    return launch(rows_of_drafts<Batch, true>{b, draft_rows, reads_draft<Policy>});
+  return launch(rows_of_drafts<Batch, false>{b, draft_rows, reads_draft<Policy>});
+}
+// verify() of a batch of drafts.
 template <class Batch, class Policies, class Verifier, class Outcome>
-cudaError_t verify_batch(const Batch& b, bool whole, std::size_t draft_rows,
-                         const Policies& policies, const Verifier& verifier, const Outcome& out,
-                         void* storage, cudaStream_t stream) {
-  constexpr bool bonus_reads_draft = reads_draft<policy_of<Policies>>;
-  auto* sums = static_cast<block_sum<float>*>(storage);
-  const auto run = [&](const auto& rows) {
-    return verify_rows(rows, policies, verifier, out, sums, stream);
-  };
-  return whole ? run(rows_of_drafts<Batch, true>{b, draft_rows, bonus_reads_draft})
-               : run(rows_of_drafts<Batch, false>{b, draft_rows, bonus_reads_draft});
+cudaError_t verify_drafts(const Batch& b, const Policies& given, const Verifier& verifier,
+                          const Outcome& out, void* storage, std::size_t storage_bytes,
+                          std::size_t needed_bytes, cudaStream_t stream) {
+  return with_policies<Verifier>(given, [&]<class Each>(const Each& policies) {
+    using Policy = policy_of<Each>;
+    const bool reads = reads_draft_rows<Policy, Verifier>(b, out);
+    if (b.requests == 0) return cudaSuccess;
+    if (!can_launch(b, out, reads) || !has_room(storage, storage_bytes, needed_bytes))
+      return cudaErrorInvalidValue;
+    return with_rows<Policy>(b, draft_rows_of<Policy>(b, reads), [&](const auto& rows) {
+      return verify_rows(rows, policies, verifier, out, static_cast<block_sum<float>*>(storage),
+                         stream);
+    });
+  });
 }
 
 // Bytes for the sums of the blocks of `rows` rows.
@@ -433,30 +438,8 @@ template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const batch<S>& b, const Policies& policies,
                                  const Verifier& verifier, const outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  if constexpr (!requires { policies[0]; }) {
-    return verify(b, detail::same_for_all<Policies>{policies}, verifier, out, storage,
-                  storage_bytes, stream);
-  } else {
-    using Policy = detail::policy_of<Policies>;
-    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
-                  "specagg: one policy for all requests, or a device pointer to one for each");
-#if defined(__CUDACC__)
-    static_assert(!OneOfSeveral<Policy>,
-                  "specagg: no policy chosen at run time (any_of) runs on a device");
-#endif
-    const bool reads =
-        (b.most > 0 || reads_draft<Policy>) &&
-        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
-    if constexpr (std::is_pointer_v<Policies>)
-      if (!policies) return cudaErrorInvalidValue;
-    if (b.requests == 0) return cudaSuccess;
-    if (!detail::can_launch(b, out, most_drafted, reads, storage, storage_bytes, verify_storage(b)))
-      return cudaErrorInvalidValue;
-    const bool whole = detail::rows_in_fours(b, reads);
-    // the bonus reads one more
-    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-    return detail::verify_batch(b, whole, draft_rows, policies, verifier, out, storage, stream);
-  }
+  return detail::verify_drafts(b, policies, verifier, out, storage, storage_bytes,
+                               verify_storage(b), stream);
 }
 
 }  // namespace cuda

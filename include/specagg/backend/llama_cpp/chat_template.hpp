@@ -16,7 +16,6 @@
 #include <vector>
 
 #include <specagg/backend/llama_cpp/tokenizer.hpp>
-#include <specagg/config.hpp>
 #include <specagg/error.hpp>
 
 SPECAGG_BEGIN
@@ -38,7 +37,7 @@ class chat_template {
     if (parts.size() != 4)
       throw error(file, "tokenizer.chat_template",
                   "is none that libllama knows, or does not write each turn once");
-    for (token_id t = 0; static_cast<std::size_t>(t) < tokens.size(); ++t)
+    for (token_id t = 0; std::size_t(t) < tokens.size(); ++t)
       if (tokens.is_control(t) || tokens.is_user_defined(t))
         if (const auto name = tokens.name(t); has(parts, name))
           markers_.push_back({name, tokens.is_user_defined(t)});
@@ -84,12 +83,11 @@ class chat_template {
     for (const turn& t : turns) messages.push_back({t.first.c_str(), t.second.c_str()});
     std::string all(4096, '\0');
     for (;;) {
-      const auto n =
-          llama_chat_apply_template(form_.c_str(), messages.data(), messages.size(), true,
-                                    all.data(), static_cast<std::int32_t>(all.size()));
+      const auto n = llama_chat_apply_template(form_.c_str(), messages.data(), messages.size(),
+                                               true, all.data(), std::int32_t(all.size()));
       if (n < 0) return {};
-      const bool fits = static_cast<std::size_t>(n) <= all.size();
-      all.resize(static_cast<std::size_t>(n));
+      const bool fits = std::size_t(n) <= all.size();
+      all.resize(std::size_t(n));
       if (fits) break;
     }
     std::vector<std::string> parts;

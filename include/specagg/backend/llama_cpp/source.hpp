@@ -15,7 +15,6 @@
 #include <span>
 #include <vector>
 
-#include <specagg/config.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/token.hpp>
 
@@ -48,8 +47,7 @@ class source {
       : context_(context),
         memory_(llama_get_memory(context)),
         options_(options),
-        vocab_(static_cast<std::size_t>(
-            llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context))))),
+        vocab_(std::size_t(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context))))),
         window_(llama_model_n_swa(llama_get_model(context))),
         most_(options.exact_batches ? options.exact_batches : llama_n_batch(context)),
         tokens_(most_),
@@ -140,18 +138,18 @@ class source {
   // V logits in libllama's memory, valid until the next call of libllama for this context. They may
   // be changed.
   std::span<float> row(std::size_t j) const {
-    return {llama_get_logits_ith(context_, static_cast<std::int32_t>(first_row_ + j)), vocab_};
+    return {llama_get_logits_ith(context_, std::int32_t(first_row_ + j)), vocab_};
   }
   // The members of a HiddenSource (logit_source.hpp). The hidden states that the rows of the last
   // call of libllama come from, in its memory, until its next call for this context. Empty at other
   // positions, and unless the context gives embeddings (llama_context_params::embeddings, or
   // llama_set_embeddings).
   std::size_t hidden_size() const {
-    return static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
+    return std::size_t(llama_model_n_embd_out(llama_get_model(context_)));
   }
   std::span<const float> hidden(std::size_t i) const {
     if (!nodes_.empty() || i < hidden_begin_ || i >= text_.size()) return {};
-    const auto in_call = static_cast<std::int32_t>(first_hidden_ + (i - hidden_begin_));
+    const auto in_call = std::int32_t(first_hidden_ + (i - hidden_begin_));
     const float* const at = llama_get_embeddings_ith(context_, in_call);
     return {at, at ? hidden_size() : 0};
   }
@@ -163,11 +161,11 @@ class source {
     if (!nodes_.empty()) remove_tree();
     if (position >= text_.size()) return status::ok;
     if (position > 0 && window_ > 0) {
-      const auto oldest = static_cast<llama_pos>(position) - window_;
+      const auto oldest = llama_pos(position) - window_;
       if (llama_memory_seq_pos_min(memory_, options_.sequence) > std::max<llama_pos>(0, oldest))
         return status::rollback_refused;
     }
-    if (!remove(options_.sequence, position == 0 ? -1 : static_cast<llama_pos>(position)))
+    if (!remove(options_.sequence, position == 0 ? -1 : llama_pos(position)))
       return status::rollback_refused;
     text_.resize(position);
     if (position < hidden_begin_) hidden_begin_ = none;
@@ -188,8 +186,7 @@ class source {
     go_back(0);
     if (tokens.size() > capacity()) return status::context_full;
     if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), options_.sequence) == 0 ||
-        llama_memory_seq_pos_max(memory_, options_.sequence) + 1 !=
-            static_cast<llama_pos>(tokens.size())) {
+        llama_memory_seq_pos_max(memory_, options_.sequence) + 1 != llama_pos(tokens.size())) {
       go_back(0);
       return status::model_failed;
     }
@@ -237,11 +234,10 @@ class source {
     if (nodes_.empty()) return status::ok;
     const std::size_t begin = text_.size(), end = begin + path.size();
     if (const llama_seq_id kept = sequence_of(last); kept == options_.sequence) {
-      remove(kept, static_cast<llama_pos>(end));
+      remove(kept, llama_pos(end));
     } else {
-      remove(options_.sequence, static_cast<llama_pos>(begin));
-      llama_memory_seq_cp(memory_, kept, options_.sequence, static_cast<llama_pos>(begin),
-                          static_cast<llama_pos>(end));
+      remove(options_.sequence, llama_pos(begin));
+      llama_memory_seq_cp(memory_, kept, options_.sequence, llama_pos(begin), llama_pos(end));
     }
     for (const std::uint32_t n : path) text_.push_back(nodes_[n - 1].token);
     forget_nodes();
@@ -266,10 +262,10 @@ class source {
   }
   bool in_vocabulary(std::span<const token_id> tokens) const {
     return std::all_of(tokens.begin(), tokens.end(),
-                       [&](token_id t) { return t >= 0 && static_cast<std::size_t>(t) < vocab_; });
+                       [&](token_id t) { return t >= 0 && std::size_t(t) < vocab_; });
   }
   void copy_row(std::size_t in_call, std::span<float> logits, std::size_t j) const {
-    std::copy_n(llama_get_logits_ith(context_, static_cast<std::int32_t>(in_call)), vocab_,
+    std::copy_n(llama_get_logits_ith(context_, std::int32_t(in_call)), vocab_,
                 logits.data() + j * vocab_);
   }
 
@@ -282,15 +278,14 @@ class source {
   // Token k of the call that is made: the `ahead`-th after the text of `of`.
   void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {
     tokens_[k] = token;
-    positions_[k] = static_cast<llama_pos>(of.text_.size() + ahead);
+    positions_[k] = llama_pos(of.text_.size() + ahead);
     counts_[k] = 1;
     sequences_[k] = &of.options_.sequence;
     wanted_[k] = wanted;
   }
   // take(j, k): the row of the j-th of the last `rows` tokens is that of token k of the call that
   // was made last.
-  template <class Take>
-  status append(std::span<const token_id> tokens, std::size_t rows, Take&& take) {
+  status append(std::span<const token_id> tokens, std::size_t rows, auto&& take) {
     if (const status s = takes(tokens, rows); s != status::ok) return s;
     const std::size_t before = text_.size(), first_row = tokens.size() - rows;
     for (std::size_t i = 0; i < tokens.size();) {
@@ -314,7 +309,7 @@ class source {
       i += n;
       first_hidden_ = n - std::min(n, i - std::min(i, first_row));
       hidden_begin_ = text_.size() - (n - first_hidden_);
-      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(text_.size()))) {
+      if (in_call > n && !remove(options_.sequence, llama_pos(text_.size()))) {
         go_back(before);
         return status::rollback_refused;
       }
@@ -355,7 +350,7 @@ class source {
   status call(std::size_t n) {
     if (stopped()) return status::stopped;
     hidden_begin_ = none;
-    const auto count = static_cast<std::int32_t>(n);
+    const auto count = std::int32_t(n);
     switch (llama_decode(context_, {count, tokens_.data(), nullptr, positions_.data(),
                                     counts_.data(), sequences_.data(), wanted_.data()})) {
       case 0: return status::ok;
@@ -365,7 +360,7 @@ class source {
     }
   }
   void go_back(std::size_t position) {
-    const bool gone = position > 0 && remove(options_.sequence, static_cast<llama_pos>(position));
+    const bool gone = position > 0 && remove(options_.sequence, llama_pos(position));
     if (!gone) remove(options_.sequence, -1);
     text_.resize(gone ? position : 0);
   }
@@ -374,9 +369,7 @@ class source {
     return n == 0 ? options_.sequence : nodes_[n - 1].sequence;
   }
   bool& continued(std::uint32_t n) { return n == 0 ? text_continued_ : nodes_[n - 1].continued; }
-  llama_pos position_of(const node& n) const {
-    return static_cast<llama_pos>(text_.size() + n.depth);
-  }
+  llama_pos position_of(const node& n) const { return llama_pos(text_.size() + n.depth); }
 
   // False: there is no sequence for it.
   bool add_node(token_id token, std::uint32_t parent) {
@@ -389,7 +382,7 @@ class source {
            {}};
     if (n.begins_sequence) {
       if (branches_used_ == options_.branches) return false;
-      n.sequence = options_.first_branch + static_cast<llama_seq_id>(branches_used_++);
+      n.sequence = options_.first_branch + llama_seq_id(branches_used_++);
     }
     continued(parent) = true;
     nodes_.push_back(std::move(n));
@@ -406,8 +399,7 @@ class source {
       std::uint32_t above = n.parent;
       for (; above > from; above = nodes_[above - 1].parent)
         nodes_[above - 1].sequences.push_back(n.sequence);
-      const auto end =
-          above == 0 ? static_cast<llama_pos>(text_.size()) : position_of(nodes_[above - 1]) + 1;
+      const auto end = above == 0 ? llama_pos(text_.size()) : position_of(nodes_[above - 1]) + 1;
       remove(n.sequence, -1);
       if (end > 0) llama_memory_seq_cp(memory_, sequence_of(above), n.sequence, 0, end);
     }
@@ -415,7 +407,7 @@ class source {
       node& n = nodes_[i];
       tokens_[i - from] = n.token;
       positions_[i - from] = position_of(n);
-      counts_[i - from] = static_cast<std::int32_t>(n.sequences.size());
+      counts_[i - from] = std::int32_t(n.sequences.size());
       sequences_[i - from] = n.sequences.data();
       wanted_[i - from] = i >= first_row;
     }
@@ -431,12 +423,12 @@ class source {
     }
   }
   void remove_tree() {
-    remove(options_.sequence, static_cast<llama_pos>(text_.size()));
+    remove(options_.sequence, llama_pos(text_.size()));
     forget_nodes();
   }
   void forget_nodes() {
     for (; branches_used_ > 0; --branches_used_)
-      remove(options_.first_branch + static_cast<llama_seq_id>(branches_used_ - 1), -1);
+      remove(options_.first_branch + llama_seq_id(branches_used_ - 1), -1);
     nodes_.clear();
     text_continued_ = false;
   }
@@ -448,7 +440,7 @@ class source {
   llama_pos window_;  // of attention; 0: all tokens
   std::size_t most_;  // tokens in a call
   bool trees_ = false;
-  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  static constexpr std::size_t none = std::size_t(-1);
   std::vector<token_id> text_;
   std::size_t first_row_ = 0;
   // the first position with a hidden state, its place in the call

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/config.hpp>
 #include <specagg/draft/vocabulary_map.hpp>
 #include <specagg/error.hpp>
 #include <specagg/token.hpp>
@@ -30,7 +29,7 @@ class tokenizer {
     adds_space_ = !tokens.empty() && piece(tokens[0]).starts_with(' ');
   }
 
-  std::size_t size() const { return static_cast<std::size_t>(llama_vocab_n_tokens(vocab_)); }
+  std::size_t size() const { return std::size_t(llama_vocab_n_tokens(vocab_)); }
   token_id bos() const { return llama_vocab_bos(vocab_); }  // no_token if the model has none
   token_id eos() const { return llama_vocab_eos(vocab_); }
   // The tokens that end a text: end of text, end of turn, and anything else that libllama knows to
@@ -48,10 +47,10 @@ class tokenizer {
     for (token_id t = 0; t < llama_vocab_n_tokens(vocab_); ++t) {
       for (const char* c = llama_vocab_get_text(vocab_, t); *c; ++c)
         add(static_cast<unsigned char>(*c));
-      add(static_cast<std::uint64_t>(llama_vocab_get_attr(vocab_, t)) << 8);
+      add(std::uint64_t(llama_vocab_get_attr(vocab_, t)) << 8);
     }
-    add(static_cast<std::uint64_t>(bos()));
-    add(static_cast<std::uint64_t>(eos()));
+    add(std::uint64_t(bos()));
+    add(std::uint64_t(eos()));
     return h;
   }
 
@@ -69,7 +68,7 @@ class tokenizer {
       for (const std::string before : {"\n", "\x01"}) {
         tokens = run(before + std::string(text), false, false);
         const std::size_t count = ends_after(tokens, before);
-        tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+        tokens.erase(tokens.begin(), tokens.begin() + std::ptrdiff_t(count));
         if (count > 0) break;
       }
     } else {
@@ -91,12 +90,12 @@ class tokenizer {
   }
   // The bytes of one token; empty for control tokens and ids outside the vocabulary.
   [[nodiscard]] std::string piece(token_id token) const {
-    if (token < 0 || static_cast<std::size_t>(token) >= size()) return {};
+    if (token < 0 || std::size_t(token) >= size()) return {};
     std::string bytes(64, '\0');
     for (;;) {
-      const auto n = llama_token_to_piece(vocab_, token, bytes.data(),
-                                          static_cast<std::int32_t>(bytes.size()), 0, false);
-      bytes.resize(static_cast<std::size_t>(n < 0 ? -n : n));
+      const auto n =
+          llama_token_to_piece(vocab_, token, bytes.data(), std::int32_t(bytes.size()), 0, false);
+      bytes.resize(std::size_t(n < 0 ? -n : n));
       if (n >= 0) return bytes;
     }
   }
@@ -112,7 +111,7 @@ class tokenizer {
     using kind = token_text::kind;
     std::vector<token_text> all(size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto id = static_cast<token_id>(i);
+      const auto id = token_id(i);
       if (is_control(id)) all[i] = {name(id), kind::special};
       else all[i] = {piece(id), is_unused(id) ? kind::spare : kind::text};
     }
@@ -143,10 +142,9 @@ class tokenizer {
     if (text.size() > std::size_t{1} << 28) throw error("text", "", "is longer than 2^28 bytes");
     std::vector<token_id> tokens(text.size() + 8);
     for (;;) {
-      const auto n =
-          llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                         static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
-      tokens.resize(static_cast<std::size_t>(n < 0 ? -n : n));
+      const auto n = llama_tokenize(vocab_, text.data(), std::int32_t(text.size()), tokens.data(),
+                                    std::int32_t(tokens.size()), add_special, parse_special);
+      tokens.resize(std::size_t(n < 0 ? -n : n));
       if (n >= 0) return tokens;
     }
   }

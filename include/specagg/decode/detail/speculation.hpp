@@ -139,7 +139,7 @@ class speculation {
     Text& x = *text_;
     drafts_ = false;
     std::size_t& g = result_.drafted;
-    const token_id y = specagg::with_row(x.work.draft_rows[g], [&](const auto& row) {
+    const token_id y = specagg::with_chosen(x.work.draft_rows[g], [&](const auto& row) {
       return x.verifier.propose(row, std::uint32_t(start_), g, x.chooser, x.work.scratch);
     });
     if (y == no_token) return;
@@ -157,22 +157,19 @@ class speculation {
   // ---- what a shared round does for all ---------------------------------------------------------
   // The call of the drafter's model for the next row, or for the bonus row; and whether it was
   // made.
-  template <class Call>
-  bool call_for_row(Call& call) const {
+  bool call_for_row(auto& call) const {
     return drafts_ && length_.another(0) && text_->drafter.call(position(), call);
   }
-  template <class Call>
-  bool call_for_bonus_row(Call& call) const {
+  bool call_for_bonus_row(auto& call) const {
     return wants_bonus_row() && tried_ == 0 && text_->drafter.call(position(), call);
   }
   void called(bool made) { computed_ = made; }
   // The call of the target; and what is done with its rows.
-  template <class Call>
-  status call_for_score(Call& call) {
+  status call_for_score(auto& call) {
     return detail::score_call(tokens(), text_->target_model, target_logits(), call);
   }
   void scored() {
-    detail::process_rows(tokens(), text_->work.vocabulary, text_->processor, target_logits());
+    process_rows(tokens(), text_->work.vocabulary, text_->processor, target_logits());
   }
   // Asks for the bonus row now, so that verification calls no model. The round is told the answer
   // only if verification looks at the row, as where it asks itself.
@@ -272,8 +269,7 @@ class speculation {
     }
     return row;
   }
-  template <class Accept>
-  bool ended_by(Accept& accept) {
+  bool ended_by(auto& accept) {
     Text& x = *text_;
     const auto cut = [&](std::size_t n) {
       return specagg::truncate(x.written, n, x.processor, x.drafter, x.target_model);

@@ -105,7 +105,7 @@ struct tree_reader {
     const auto pop_all = [&] {
       for (; pushed > 0; --pushed) processor.pop();
     };
-    const detail::on_exception restore(pop_all);
+    const on_exception restore(pop_all);
     for (const token_id t : path) {
       (void)processor.push(t);
       ++pushed;

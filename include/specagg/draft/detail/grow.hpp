@@ -64,8 +64,7 @@ struct growing_tree {
   }
   // The record of the path to node `last`: the shares that it offered, and its accepted nodes.
   // parents: by node, from node 1. is_drawn(n): whether node n was drawn.
-  template <class IsDrawn>
-  auto path_to(std::size_t last, std::span<const std::uint32_t> parents, IsDrawn&& is_drawn) const {
+  auto path_to(std::size_t last, std::span<const std::uint32_t> parents, auto&& is_drawn) const {
     typename G::path_record path;
     for (std::size_t n = last;; n = parents[n - 1]) {
       for (std::size_t i = 1; i <= parents.size(); ++i)

@@ -24,10 +24,10 @@ class beside : public reductions<beside<Rows, R>> {
       "specagg: the rows of one position must have one value type (all float or all double)");
   SPECAGG_FUNCTION beside(const Rows& rows, const R& proposal) : rows_(rows), proposal_(proposal) {}
   SPECAGG_FUNCTION std::size_t size() const { return rows_.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const Rows& rows) { rows.walker(); }
-  {
-    return rows_.walker();
+  SPECAGG_FUNCTION const Rows& read_with() const { return rows_; }
+  SPECAGG_FUNCTION void each_row(const auto& f) const {
+    f(rows_);
+    f(proposal_);
   }
 
   template <class A, class B>
@@ -55,14 +55,8 @@ class beside : public reductions<beside<Rows, R>> {
 // which of the others' members is the target's.
 template <class P>
 struct beside_sides {
-  template <class At>
-  SPECAGG_FUNCTION static auto q(const At& at) {
-    return at.proposal;
-  }
-  template <class At>
-  SPECAGG_FUNCTION static auto p(const At& at) {
-    return P::p(at);
-  }
+  SPECAGG_FUNCTION static auto q(const auto& at) { return at.proposal; }
+  SPECAGG_FUNCTION static auto p(const auto& at) { return P::p(at); }
 };
 
 }  // namespace detail

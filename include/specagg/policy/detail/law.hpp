@@ -31,6 +31,12 @@ SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
   if constexpr (!SPECAGG_CHECKS_LAWS || std::is_same_v<Policy, lossless>) return pi;
   else return detail::where_law(rows, pi);
 }
+// f(the rows as the policy sees them, pi bound to these).
+template <class Policy, class Rows, class F>
+SPECAGG_FUNCTION status with_pi(const Policy& policy, const Rows& rows, F&& f) {
+  const auto seen = detail::seen_by<Policy>(rows);
+  return f(seen, detail::bind_law(seen, policy));
+}
 
 }  // namespace detail
 SPECAGG_END

@@ -37,11 +37,7 @@ struct row_with {
   const R& row;
   const typename R::facts& known;
   SPECAGG_FUNCTION std::size_t size() const { return row.size(); }
-  SPECAGG_FUNCTION decltype(auto) walker() const
-    requires requires(const R& r) { r.walker(); }
-  {
-    return row.walker();
-  }
+  SPECAGG_FUNCTION const R& read_with() const { return row; }
   SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
     return row.open(known, begin, count);
   }
@@ -108,6 +104,27 @@ struct gathered_block {
   }
 };
 
+// A block, and the same block of the view at temperature 1.
+template <class A, class B = A>
+struct two_blocks {
+  A sampled;
+  B at_temperature_1;
+  template <class V>
+  SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+    return sampled.template operator()<V>(k, lanes);
+  }
+  template <class V>
+  SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+    return at_temperature_1.template operator()<V>(k, lanes);
+  }
+  template <class V, class F>
+  SPECAGG_INLINE V weight(std::size_t k, int lanes, const F& f) const {
+    return sampled.template weight<V>(k, lanes, f);
+  }
+};
+template <class A, class B>
+two_blocks(A, B) -> two_blocks<A, B>;
+
 // Probability 1 on one token of the block, or on none (token = -1).
 template <class T>
 struct one_hot_block {
@@ -123,13 +140,6 @@ struct one_hot_block {
     return operator()<V>(k, 0);
   }
 };
-
-// Whether a block is known to hold no mass.
-template <class Block>
-SPECAGG_INLINE bool known_empty(const Block& block) {
-  if constexpr (requires { block.empty; }) return block.empty;
-  else return false;
-}
 
 }  // namespace detail
 

@@ -11,6 +11,9 @@
 SPECAGG_BEGIN
 namespace sites::detail {
 
+using specagg::detail::bit_cast;
+using specagg::detail::bits_of;
+
 class bit_writer {
  public:
   explicit bit_writer(std::span<std::uint8_t> to) : to_(to) {}
@@ -108,8 +111,7 @@ inline std::uint32_t crc32c(std::span<const std::uint8_t> bytes) {
 inline constexpr std::uint16_t half_of_top = 0x7800;
 inline std::uint16_t half_of(double x) {
   if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
-  const std::uint64_t b =
-      specagg::detail::bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
+  const std::uint64_t b = bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
   return std::uint16_t((b + ((std::uint64_t(1) << 41) - 1) + (b >> 42 & 1)) >> 42);
 }
 inline double units_of_half(std::uint64_t h) {

@@ -218,8 +218,7 @@ class runner final : public running_site {
   }
 
  private:
-  template <class F>
-  auto locked(F f) {
+  auto locked(auto f) {
     const std::lock_guard lock(mutex_);
     return f();
   }

@@ -5,7 +5,7 @@
 #include <span>
 #include <type_traits>
 
-#include <specagg/verify/verify.hpp>
+#include <specagg/verify/detail/decision.hpp>
 
 SPECAGG_BEGIN
 namespace detail {
@@ -17,6 +17,7 @@ struct position {
   const P p;
   const decltype(detail::pair_for<Policy>(q, p)) rows;
   const decltype(detail::bind_law(rows, std::declval<const Policy&>())) pi;
+  position(const position&) = delete;  // rows and pi refer to q and p of this object
   position(const Q& q_row, const P& p_row, const Policy& policy)
       : q(q_row),
         p(p_row),
@@ -56,9 +57,9 @@ class kept_positions {
   SPECAGG_FUNCTION static constexpr std::size_t memory_of(std::size_t positions) {
     return keeps ? positions * scratch_of_position : 0;
   }
-  SPECAGG_FUNCTION kept_positions(const Policy& policy, QRows& q_rows, PRows& p_rows,
+  SPECAGG_FUNCTION kept_positions(const law_source<Policy, QRows, PRows>& of,
                                   std::span<double> memory)
-      : policy_(policy), q_rows_(q_rows), p_rows_(p_rows), memory_(memory) {}
+      : of_(of), memory_(memory) {}
 
   template <class F>
   SPECAGG_FUNCTION status with(std::size_t j, F&& f) {
@@ -66,10 +67,9 @@ class kept_positions {
       using one = typename kept::type;
       double* const place = memory_.data() + j * scratch_of_position;
       if (j == count_) {
-        const status s = detail::with_rows<reads_confidence<Policy>>(
-            q_rows_, p_rows_, j, [&](const auto& q, const auto& p) {
-              if (const status bad = whole_enough<Policy>(q); bad != status::ok) return bad;
-              ::new (static_cast<void*>(place)) one(q, p, policy_);
+        const status s =
+            detail::with_rows<Policy>(of_.q_rows, of_.p_rows, j, [&](const auto& q, const auto& p) {
+              ::new (static_cast<void*>(place)) one(q, p, of_.policy);
               return status::ok;
             });
         if (s != status::ok) return s;
@@ -78,14 +78,12 @@ class kept_positions {
       const one& here = *std::launder(reinterpret_cast<const one*>(place));
       return f(here.rows, here.pi);
     } else {
-      return detail::with_law<draft_row::always>(policy_, q_rows_, p_rows_, j, f);
+      return of_.template with_law<draft_row::always>(j, f);
     }
   }
 
  private:
-  const Policy& policy_;
-  QRows& q_rows_;
-  PRows& p_rows_;
+  law_source<Policy, QRows, PRows> of_;
   std::span<double> memory_;
   std::size_t count_ = 0;
 };

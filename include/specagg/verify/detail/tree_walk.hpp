@@ -5,6 +5,7 @@
 #include <span>
 
 #include <specagg/policy/detail/beside.hpp>
+#include <specagg/verify/detail/decision.hpp>
 #include <specagg/verify/draft_tree.hpp>
 
 SPECAGG_BEGIN
@@ -64,10 +65,8 @@ struct tree_walk {
   // failed children of a node. Bounds the search for equal tokens
   static constexpr std::uint32_t most_not_stored = 16;
   const draft_tree& tree;
-  const Policy& policy;
-  Laws& laws;
-  QRows& q_rows;
-  PRows& p_rows;
+  law_source<Policy, QRows, PRows> source;  // of the nodes
+  Laws& laws;                               // that the nodes' tokens were drawn from
   const tree_memory<T, Walker>& work;
   std::size_t residual_rows, vocabulary = 0;
   bool enough_memory = true;
@@ -78,31 +77,25 @@ struct tree_walk {
     return work.residual.data() + n.slot * vocabulary;
   }
   // Whether this is one of several ranks.
-  static constexpr bool is_rank = requires(const Walker& w) { w.owns(std::size_t()); };
+  static constexpr bool is_rank = requires { std::remove_reference_t<Walker>::is_rank; };
   SPECAGG_FUNCTION double stored_weight(const tree_node& n, token_id y) const {
     const auto weight = [&] { return double(residual(n)[y]); };
     if constexpr (is_rank) return work.walker.from_owner(std::size_t(y), weight);
     else return weight();
   }
-  // The walker that reads these rows. A rank reads whole rows, too, together with the other ranks.
-  template <class Rows>
-  SPECAGG_FUNCTION decltype(auto) walker_for(const Rows& rows) const {
-    if constexpr (is_rank) return work.walker;
-    else return specagg::walker_of(rows);
-  }
   // Whether rows can be read in this walk: those that have ranks must have the same.
   template <class Rows>
-  static constexpr bool of_ranks = requires(const Rows& r) { r.walker().owns(std::size_t()); };
+  static constexpr bool of_ranks = requires(const Rows& r) { specagg::walker_of(r).is_rank; };
   template <class Rows>
   SPECAGG_FUNCTION bool same_ranks(const Rows& rows) const {
-    if constexpr (of_ranks<Rows> && is_rank) return &rows.walker() == &work.walker;
+    if constexpr (of_ranks<Rows> && is_rank) return &specagg::walker_of(rows) == &work.walker;
     else return true;
   }
   template <class Rows>
   SPECAGG_FUNCTION status fit(const Rows& rows) const {
     static_assert(of_ranks<Rows> == is_rank,
-                  "specagg: a tree of sharded rows takes a tree_memory<T, const "
-                  "vocabulary_shards<E>&>, and no other tree does (verify/sharded.hpp)");
+                  "specagg: a tree of sharded rows takes a tree_memory<T, vocabulary_shards&>, and "
+                  "no other tree does (shards/sharded_row.hpp)");
     return rows.size() == vocabulary && same_ranks(rows) ? status::ok : status::vocabulary_mismatch;
   }
   template <class F>
@@ -121,30 +114,29 @@ struct tree_walk {
       here.next = ended ? 0 : here.child;
     });
     if (here.next == 0) return;
-    const status s = detail::with_law<detail::draft_row::if_read>(
-        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-          if (n == 0) {
-            vocabulary = rows.size();
-            enough_memory = work.residual.size() >= residual_rows * vocabulary &&
-                            specagg::can_weigh(rows, work.scratch);
+    const status s = source.with_law(n, [&](const auto& rows, const auto& pi) {
+      if (n == 0) {
+        vocabulary = rows.size();
+        enough_memory = work.residual.size() >= residual_rows * vocabulary &&
+                        specagg::can_weigh(rows, work.scratch);
+      }
+      if (const status why = fit(rows); why != status::ok) return why;
+      write([&] {
+        for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
+          if (outside_support(token(c), vocabulary, 1) != status::ok) continue;
+          const auto seen = specagg::at(rows, std::size_t(token(c)));
+          tree_node& child = node(c);
+          child.pi = as_double(pi(seen));
+          if (!(child.pi < infinity)) {
+            here.next = 0;
+            here.why = status::undefined_target;
           }
-          if (const status why = fit(rows); why != status::ok) return why;
-          write([&] {
-            for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
-              if (outside_support(token(c), vocabulary, 1) != status::ok) continue;
-              const auto seen = specagg::at(rows, std::size_t(token(c)));
-              tree_node& child = node(c);
-              child.pi = as_double(pi(seen));
-              if (!(child.pi < infinity)) {
-                here.next = 0;
-                here.why = status::undefined_target;
-              }
-              child.log_pi = log_to_report(rows, child.pi);
-              child.log_p = log_to_report(rows, as_double(pair_sides::p(seen)));
-            }
-          });
-          return status::ok;
-        });
+          child.log_pi = log_to_report(rows, child.pi);
+          child.log_p = log_to_report(rows, as_double(pair_sides::p(seen)));
+        }
+      });
+      return status::ok;
+    });
     if (s != status::ok)
       write([&] {
         here.next = 0;
@@ -156,7 +148,7 @@ struct tree_walk {
   template <class F>
   SPECAGG_FUNCTION status with_proposal(std::size_t c, F&& f) {
     const auto given = [&](const auto& row) {
-      const auto& law = row.normalise();
+      const auto& law = specagg::normalise(row);
       if (law.why() != status::ok) return law.why();
       const bool fits = law.size() == vocabulary && same_ranks(law);
       return fits ? f(law) : status::vocabulary_mismatch;
@@ -202,15 +194,14 @@ struct tree_walk {
   SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
     tree_node& here = node(n);
     T* const weights = residual(here);
-    return detail::with_law<detail::draft_row::if_read>(
-        policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-          (void)walker_for(rows).sum_stored(rows, pi, weights);
-          write([&] {
-            here.stored = true;
-            for_failed(n, end, [&](token_id y) { weights[y] = 0; });
-          });
-          return status::ok;
-        });
+    return source.with_law(n, [&](const auto& rows, const auto& pi) {
+      (void)work.walker.sum_stored(rows, pi, weights);
+      write([&] {
+        here.stored = true;
+        for_failed(n, end, [&](token_id y) { weights[y] = 0; });
+      });
+      return status::ok;
+    });
   }
 
   // Child c of n has failed: subtracts its law from what is left of n.
@@ -242,18 +233,17 @@ struct tree_walk {
       if (parent.stored) {
         const stored_row<T> stored{weights, vocabulary};
         const row_pair<false, stored_row<T>, L> rows(stored, law);
-        left = walker_for(rows).sum_stored(
+        left = work.walker.sum_stored(
             rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
         return status::ok;
       }
-      return detail::with_law<detail::draft_row::if_read>(
-          policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-            const beside all(rows, law);
-            left = walker_for(all).sum_stored(
-                all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
-            write([&] { parent.stored = true; });
-            return status::ok;
-          });
+      return source.with_law(n, [&](const auto& rows, const auto& pi) {
+        const beside all(rows, law);
+        left = work.walker.sum_stored(
+            all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
+        write([&] { parent.stored = true; });
+        return status::ok;
+      });
     });
     if (s != status::ok) return s;
     const double failed = left + (1 - parent.accepted);  // the probability that the child failed
@@ -279,39 +269,33 @@ struct tree_walk {
     token_id failed[most_not_stored] = {};
     std::size_t count = 0;
     if (settled && !last.stored) for_failed(n, 0, [&](token_id y) { failed[count++] = y; });
-    const std::uint32_t position = tree.start + last.depth;
+    const drawing by{tree.start, chooser, work.scratch};
     emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
-    const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
+    const moment m = by.at(settled ? stream::residual : stream::bonus, last.depth);
     const auto draw = [&](const auto& rows, const auto& pi) {
       if (vocabulary == 0) vocabulary = rows.size();
       if (const status s = fit(rows); s != status::ok) return s;
-      return detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
+      return by.draw_token(rows, pi, pi, m, e);
     };
     if (!settled)  // a leaf
-      result.why =
-          detail::bonus_of(tree.bonus, last.why == status::ok, policy, q_rows, p_rows, n, e, draw);
+      result.why = detail::bonus_of(source, tree.bonus, last.why == status::ok, n, e, draw);
     else
-      result.why = detail::with_law<detail::draft_row::if_read>(
-          policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-            if (const status s = fit(rows); s != status::ok) return s;
-            if (last.stored) {
-              const stored_row<T> left{residual(last), vocabulary};
-              const beside all(rows, left);
-              const auto weight = [](auto at) { return at.proposal; };
-              if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
-                  status::ok)
-                return status::ok;
-            } else {
-              const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
-              const beside all(rows, others);
-              const auto weight = [&](auto at) { return pi(at) * at.proposal; };
-              if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.scratch, e) ==
-                  status::ok)
-                return status::ok;
-            }
-            return draw(rows, pi);  // round-off left nothing
-          });
-    if (result.why == status::ok) detail::emit(e, tree.end_of_text, work.out, result);
+      result.why = source.with_law(n, [&](const auto& rows, const auto& pi) {
+        if (const status s = fit(rows); s != status::ok) return s;
+        if (last.stored) {
+          const stored_row<T> left{residual(last), vocabulary};
+          const beside all(rows, left);
+          const auto weight = [](auto at) { return at.proposal; };
+          if (by.draw_token(all, pi, weight, m, e) == status::ok) return status::ok;
+        } else {
+          const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
+          const beside all(rows, others);
+          const auto weight = [&](auto at) { return pi(at) * at.proposal; };
+          if (by.draw_token(all, pi, weight, m, e) == status::ok) return status::ok;
+        }
+        return draw(rows, pi);  // round-off left nothing
+      });
+    if (result.why == status::ok) emit(e, tree.end_of_text, work.out, result);
   }
 };
 

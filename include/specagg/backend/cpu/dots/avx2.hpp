@@ -9,8 +9,7 @@
 
 #if SPECAGG_ISA_ID == 2
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 struct dots {
   static constexpr int rows = 8, tokens = 5;
@@ -27,8 +26,7 @@ struct dots {
     sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, _mm256_set1_epi32(four)));
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(
-        _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))));
+    return vec<float, rows>(_mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))));
   }
 };
 
@@ -47,12 +45,9 @@ struct byte_dots {
         _mm256_maddubs_epi16(_mm256_abs_epi8(k), _mm256_sign_epi8(_mm256_set1_epi32(four), k));
     sums = _mm256_add_epi32(sums, _mm256_madd_epi16(two, _mm256_set1_epi16(1)));
   }
-  SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(_mm256_cvtepi32_ps(sums));
-  }
+  SPECAGG_LANE vec<float, rows> total() const { return vec<float, rows>(_mm256_cvtepi32_ps(sums)); }
 };
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END
 #endif

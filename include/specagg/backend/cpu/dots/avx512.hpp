@@ -10,8 +10,7 @@
 
 #if SPECAGG_ISA_ID == 3
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 struct dots {
 #if defined(__AVX512VNNI__)
@@ -35,16 +34,13 @@ struct dots {
     sums = _mm512_dpbusd_epi32(sums, w, all_lanes(x));
 #endif
   }
-  SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(_mm512_cvtepi32_ps(sums));
-  }
+  SPECAGG_LANE vec<float, rows> total() const { return vec<float, rows>(_mm512_cvtepi32_ps(sums)); }
 #else
   SPECAGG_LANE void add(bytes w, const std::int8_t* x) {
     sums = _mm512_add_epi16(sums, _mm512_maddubs_epi16(w, all_lanes(x)));
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(
-        _mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1))));
+    return vec<float, rows>(_mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1))));
   }
 #endif
 
@@ -77,13 +73,10 @@ struct byte_dots : dots {
                       _mm512_mask_sub_epi8(four, _mm512_movepi8_mask(k), zero, four));
     sums = _mm512_add_epi32(sums, _mm512_madd_epi16(two, _mm512_set1_epi16(1)));
   }
-  SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(_mm512_cvtepi32_ps(sums));
-  }
+  SPECAGG_LANE vec<float, rows> total() const { return vec<float, rows>(_mm512_cvtepi32_ps(sums)); }
 };
 #endif
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END
 #endif

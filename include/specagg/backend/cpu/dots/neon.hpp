@@ -9,8 +9,7 @@
 
 #if SPECAGG_ISA_ID == 4
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
   const auto four = [&](int i) { return vmovn_s32(vcvtq_s32_f32(vld1q_f32(x + i))); };
@@ -37,8 +36,7 @@ struct dots {
     last = vmlal_s8(last, vget_high_s8(weights), twice);
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(
-        vcvtq_f32_s32(vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(last))));
+    return vec<float, rows>(vcvtq_f32_s32(vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(last))));
   }
 };
 
@@ -58,11 +56,10 @@ struct byte_dots {
     last = vpadalq_s16(last, vmull_s8(vget_high_s8(k), twice));
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(vcvtq_f32_s32(vpaddq_s32(first, last)));
+    return vec<float, rows>(vcvtq_f32_s32(vpaddq_s32(first, last)));
   }
 };
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END
 #endif

@@ -10,11 +10,10 @@
 
 #if SPECAGG_ISA_ID == 0
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
-  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::int8_t>(x[i]);
+  for (int i = 0; i < 16; ++i) bytes[i] = std::int8_t(x[i]);
 }
 
 struct dots {
@@ -42,7 +41,7 @@ struct dots {
   }
   SPECAGG_LANE vec<float, rows> total() const {
     float y[rows];
-    for (int r = 0; r < rows; ++r) y[r] = static_cast<float>(sums[r]);
+    for (int r = 0; r < rows; ++r) y[r] = float(sums[r]);
     return vec<float, rows>::load(y);
   }
 };
@@ -50,7 +49,6 @@ struct byte_dots : dots {
   static constexpr int offset = 128;
 };
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END
 #endif

@@ -9,8 +9,7 @@
 
 #if SPECAGG_ISA_ID >= 1 && SPECAGG_ISA_ID <= 3
 SPECAGG_BEGIN
-namespace cpu {
-namespace detail {
+namespace cpu::detail {
 
 // On every x86 machine.
 SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
@@ -44,7 +43,7 @@ struct dots {
     const __m128 a = _mm_castsi128_ps(first), b = _mm_castsi128_ps(last);
     const __m128i even = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88)),
                   odd = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
-    return specagg::detail::batch<float>(_mm_cvtepi32_ps(_mm_add_epi32(even, odd)));
+    return vec<float, rows>(_mm_cvtepi32_ps(_mm_add_epi32(even, odd)));
   }
 };
 struct byte_dots : dots {
@@ -52,7 +51,6 @@ struct byte_dots : dots {
 };
 #endif
 
-}  // namespace detail
-}  // namespace cpu
+}  // namespace cpu::detail
 SPECAGG_END
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers of 256 bits: AVX2 with FMA and F16C. Part of kernel/simd.hpp.
 #pragma once
+#include <array>
+
 #include <specagg/kernel/detail/simd/sse2.hpp>
 
 #if SPECAGG_ISA_ID == 2 || SPECAGG_ISA_ID == 3
@@ -30,6 +32,8 @@ SPECAGG_LANE __m256 shift_right_exponent(__m256 t) {
 SPECAGG_LANE __m256d shift_right_exponent(__m256d t) {
   return _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(t), 52));
 }
+SPECAGG_LANE std::uint32_t bits_of_lanes(__m256 m) { return std::uint32_t(_mm256_movemask_ps(m)); }
+SPECAGG_LANE std::uint32_t bits_of_lanes(__m256d m) { return std::uint32_t(_mm256_movemask_pd(m)); }
 SPECAGG_LANE __m256 cleared(__m256 m, __m256 a) { return _mm256_andnot_ps(m, a); }
 SPECAGG_LANE __m256d cleared(__m256d m, __m256d a) { return _mm256_andnot_pd(m, a); }
 SPECAGG_LANE float tree_add(__m256 x) {
@@ -51,6 +55,20 @@ SPECAGG_LANE __m256 wide(const bf16* x) {
 SPECAGG_LANE __m256 wide_i8(const std::int8_t* x) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
+}
+// The lanes whose bits are 1, one after the other, and then anything.
+struct lanes_to_pack {
+  std::array<std::uint64_t, 256> of = {};  // a byte for each lane
+  constexpr lanes_to_pack() {
+    for (std::size_t which = 0; which < 256; ++which)
+      for (int i = 0, n = 0; i < 8; ++i)
+        if (which >> i & 1) of[which] |= std::uint64_t(i) << (8 * n++);
+  }
+};
+inline constexpr lanes_to_pack pack_lanes;
+SPECAGG_LANE __m256 packed(__m256 x, std::uint32_t which) {
+  const __m128i lanes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&pack_lanes.of[which]));
+  return _mm256_permutevar8x32_ps(x, _mm256_cvtepu8_epi32(lanes));
 }
 SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256& x) {
   SPECAGG_FORBID_CONTRACTION(x, "+x");

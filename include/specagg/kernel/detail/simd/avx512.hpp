@@ -16,6 +16,7 @@ SPECAGG_LANE __m512 exponent_shift(__m512 t) {
 SPECAGG_LANE __m512d exponent_shift(__m512d t) {
   return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
 }
+SPECAGG_LANE std::uint32_t bits_of_lanes(std::uint32_t m) { return m; }
 SPECAGG_LANE __m512 scaled(__m512 y, __m512 n) { return _mm512_scalef_ps(y, n); }
 SPECAGG_LANE __m512d scaled(__m512d y, __m512d n) { return _mm512_scalef_pd(y, n); }
 SPECAGG_LANE __m512 shift_right_exponent(__m512 t) {
@@ -61,6 +62,12 @@ SPECAGG_LANE __m512 wide(const bf16* x) {
 SPECAGG_LANE __m512 wide_i8(const std::int8_t* x) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
+}
+SPECAGG_LANE __m512 packed(__m512 x, std::uint32_t which) {
+  return _mm512_maskz_compress_ps(__mmask16(which), x);
+}
+SPECAGG_LANE __m512d packed(__m512d x, std::uint32_t which) {
+  return _mm512_maskz_compress_pd(__mmask8(which), x);
 }
 SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m512& x) {
   SPECAGG_FORBID_CONTRACTION(x, "+v");

@@ -34,6 +34,7 @@ struct lane_mask<T, 1> {
   SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {!a.m}; }
   SPECAGG_FUNCTION explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   SPECAGG_FUNCTION friend SPECAGG_LANE bool any(lane_mask a) { return a.m; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE std::uint32_t bits(lane_mask a) { return a.m; }
 };
 
 template <class T>
@@ -111,8 +112,7 @@ struct vec<T, 1> {
   // Bit operations for exp and log. shift_to_exponent: the low bits of t become the exponent of a
   // power of two.
   SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
-    using B = detail::bits_of<T>;
-    return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
+    return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << mantissa_bits));
   }
   // y 2^n for an integer n; t is the argument of shift_to_exponent for the same n. Exact if the
   // result is normal.
@@ -122,13 +122,17 @@ struct vec<T, 1> {
   // exponent_of: the biased exponent of a positive normal x, as a number. mantissa_of: x with the
   // exponent of 1, so it lies in [1, 2).
   SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
-    return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
+    return T(detail::bit_cast<B>(x.v) >> mantissa_bits);
   }
   SPECAGG_FUNCTION friend SPECAGG_LANE vec mantissa_of(vec x) {
-    using B = detail::bits_of<T>;
-    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
-    return detail::bit_cast<T>(B((detail::bit_cast<B>(x.v) & low) | one));
+    using detail::bit_cast;
+    const B one = bit_cast<B>(T(1)), low = (B(1) << mantissa_bits) - 1;
+    return bit_cast<T>(B((bit_cast<B>(x.v) & low) | one));
   }
+
+ private:
+  using B = detail::bits_of<T>;
+  static constexpr int mantissa_bits = detail::mantissa_bits<T>;
 };
 
 SPECAGG_END

@@ -39,6 +39,13 @@ template <class V>
 SPECAGG_OUTLINE V fma_emulated_call(const V& a, const V& b, const V& c) {
   return fma_emulated(a, b, c);
 }
+#if SPECAGG_ASKS_FOR_FMA
+// fma of all lanes by one test of the machine.
+template <class V>
+SPECAGG_LANE V fma_as_asked(const V& a, const V& b, const V& c) {
+  return machine_has_fma() ? fma_instruction(a, b, c) : fma_emulated_call(a, b, c);
+}
+#endif
 
 }  // namespace detail
 SPECAGG_END

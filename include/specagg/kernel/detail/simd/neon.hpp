@@ -14,6 +14,14 @@ SPECAGG_LANE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c) {
 SPECAGG_LANE float64x2_t fused(float64x2_t a, float64x2_t b, float64x2_t c) {
   return vfmaq_f64(c, a, b);
 }
+SPECAGG_LANE std::uint32_t bits_of_lanes(uint32x4_t m) {
+  const uint32x4_t bit = {1, 2, 4, 8};
+  return vaddvq_u32(vandq_u32(m, bit));
+}
+SPECAGG_LANE std::uint32_t bits_of_lanes(uint64x2_t m) {
+  const uint64x2_t bit = {1, 2};
+  return std::uint32_t(vaddvq_u64(vandq_u64(m, bit)));
+}
 SPECAGG_LANE float32x4_t exponent_shift(float32x4_t t) {
   return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(t), 23));
 }

@@ -58,7 +58,7 @@ SPECAGG_FUNCTION SPECAGG_LANE float emulated_fused(float a, float b, float c) {
 }
 
 // A program built for any x86-64 may run on a processor that has the instruction (most do since
-// 2013). So the program tests for it (a load and a test). It uses the instruction through asm,
+// 2013). The program tests for it (a load and a test), and uses the instruction through asm,
 // because the compiler is not allowed to generate it.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__FMA__) && !defined(__CUDACC__)
 #define SPECAGG_ASKS_FOR_FMA 1

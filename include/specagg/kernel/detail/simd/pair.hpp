@@ -19,6 +19,9 @@ struct lane_mask<T, N> {
   SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator!(lane_mask a) { return {!a.lo, !a.hi}; }
   SPECAGG_FUNCTION explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   SPECAGG_FUNCTION friend SPECAGG_PAIR bool any(lane_mask a) { return any(a.lo) || any(a.hi); }
+  SPECAGG_FUNCTION friend SPECAGG_PAIR std::uint32_t bits(lane_mask a) {
+    return bits(a.lo) | bits(a.hi) << N / 2;
+  }
 };
 
 template <class T, int N>
@@ -102,11 +105,8 @@ struct vec<T, N> {
   }
   SPECAGG_FUNCTION friend SPECAGG_PAIR vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
   SPECAGG_FUNCTION friend SPECAGG_PAIR vec sqrt(vec a) { return {sqrt(a.lo), sqrt(a.hi)}; }
-#if SPECAGG_ISA_ID <= 1 && SPECAGG_ASKS_FOR_FMA  // one test for all lanes; the rare case is a call
-  friend SPECAGG_PAIR vec fma(vec a, vec b, vec c) {
-    return detail::machine_has_fma() ? fma_instruction(a, b, c)
-                                     : detail::fma_emulated_call(a, b, c);
-  }
+#if SPECAGG_ISA_ID <= 1 && SPECAGG_ASKS_FOR_FMA
+  friend SPECAGG_PAIR vec fma(vec a, vec b, vec c) { return detail::fma_as_asked(a, b, c); }
   friend SPECAGG_PAIR vec fma_instruction(vec a, vec b, vec c) {
     return {fma_instruction(a.lo, b.lo, c.lo), fma_instruction(a.hi, b.hi, c.hi)};
   }

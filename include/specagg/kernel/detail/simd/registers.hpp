@@ -17,12 +17,16 @@ using batch = xsimd::batch<T, arch>;
 template <class T, int N>
   requires(N > 1 && N == detail::native_lanes<T>)
 struct lane_mask<T, N> {
-  typename detail::batch<T>::batch_bool_type m;
+  using batch_bool = typename detail::batch<T>::batch_bool_type;
+  batch_bool m;
   friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m & b.m}; }
   friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m | b.m}; }
   friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {~a.m}; }
   explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   friend SPECAGG_LANE bool any(lane_mask a) { return xsimd::any(a.m); }
+  friend SPECAGG_LANE std::uint32_t bits(lane_mask a) {
+    return detail::bits_of_lanes(typename batch_bool::register_type(a.m));
+  }
 };
 
 template <class T, int N>
@@ -95,10 +99,7 @@ struct vec<T, N> {
   friend SPECAGG_LANE vec sqrt(vec a) { return detail::root(a.v); }
   friend SPECAGG_LANE vec abs(vec a) { return xsimd::abs(a.v); }
 #if SPECAGG_ISA_ID == 1 && SPECAGG_ASKS_FOR_FMA
-  friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
-    return detail::machine_has_fma() ? fma_instruction(a, b, c)
-                                     : detail::fma_emulated_call(a, b, c);
-  }
+  friend SPECAGG_LANE vec fma(vec a, vec b, vec c) { return detail::fma_as_asked(a, b, c); }
   friend SPECAGG_LANE vec fma_instruction(vec a, vec b, vec c) {
     return batch(detail::fma_instruction(reg(a.v), reg(b.v), reg(c.v)));
   }
@@ -129,14 +130,17 @@ struct vec<T, N> {
   }
   // an integer in the low bits of 2^mantissa_bits, which is subtracted
   friend SPECAGG_LANE vec exponent_of(vec x) {
-    const vec anchor = T(detail::bits_of<T>(1) << detail::mantissa_bits<T>);
+    const vec anchor = T(B(1) << mantissa_bits);
     return (batch(detail::shift_right_exponent(reg(x.v))) | anchor.v) - anchor.v;
   }
   friend SPECAGG_LANE vec mantissa_of(vec x) {
-    using B = detail::bits_of<T>;
-    const batch low(detail::bit_cast<T>(B((B(1) << detail::mantissa_bits<T>)-1)));
+    const batch low(detail::bit_cast<T>(B((B(1) << mantissa_bits) - 1)));
     return (x.v & low) | batch(T(1));
   }
+
+ private:
+  using B = detail::bits_of<T>;
+  static constexpr int mantissa_bits = detail::mantissa_bits<T>;
 };
 SPECAGG_END
 #endif

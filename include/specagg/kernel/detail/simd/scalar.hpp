@@ -35,6 +35,11 @@ struct lane_mask<T, N> {
     std::memcpy(words, &a.m, sizeof words);
     return (words[0] | words[1]) != 0;
   }
+  friend SPECAGG_LANE std::uint32_t bits(lane_mask a) {
+    std::uint32_t all = 0;
+    for (int i = 0; i < N; ++i) all |= std::uint32_t(a.m[i] & 1) << i;
+    return all;
+  }
 };
 
 template <class T, int N>
@@ -42,9 +47,10 @@ template <class T, int N>
 struct vec<T, N> {
   using value_type = T;
   using mask_type = lane_mask<T, N>;
-  using reg = typename detail::vectors<T>::numbers;
-  using bits = typename detail::vectors<T>::bits;
-  using signs = typename detail::vectors<T>::signs;
+  using vectors = detail::vectors<T>;
+  using reg = typename vectors::numbers;
+  using bits = typename vectors::bits;
+  using signs = typename vectors::signs;
   static constexpr int lanes = N;
   reg v;
 
@@ -92,14 +98,12 @@ struct vec<T, N> {
   friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
   friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
   friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) {
-    return of_signs((m.m & signs_of(a)) | (~m.m & signs_of(b)));
+    return reg((m.m & signs(a.v)) | (~m.m & signs(b.v)));
   }
-  friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return of_signs(~m.m & signs_of(a)); }
+  friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return reg(~m.m & signs(a.v)); }
   friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a.v : b.v; }  // unordered: b
   friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a.v : b.v; }  // unordered: b
-  friend SPECAGG_LANE vec abs(vec a) {
-    return detail::bit_cast<reg>(detail::bit_cast<bits>(a.v) & (~detail::bits_of<T>(0) >> 1));
-  }
+  friend SPECAGG_LANE vec abs(vec a) { return reg(bits(a.v) & (~B(0) >> 1)); }
   friend SPECAGG_LANE vec sqrt(vec a) {
     return each([=](int i) { return std::sqrt(a.v[i]); });
   }
@@ -112,8 +116,7 @@ struct vec<T, N> {
 #endif
   friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
 #if SPECAGG_ASKS_FOR_FMA
-    return detail::machine_has_fma() ? fma_instruction(a, b, c)
-                                     : detail::fma_emulated_call(a, b, c);
+    return detail::fma_as_asked(a, b, c);
 #elif defined(__x86_64__) && defined(__FMA__)
     return fma_instruction(a, b, c);
 #elif defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)
@@ -149,23 +152,20 @@ struct vec<T, N> {
     if constexpr (N == 4) return larger(larger(a.v[0], a.v[2]), larger(a.v[1], a.v[3]));
     else return larger(a.v[0], a.v[1]);
   }
-  friend SPECAGG_LANE vec shift_to_exponent(vec t) {
-    return detail::bit_cast<reg>(detail::bit_cast<bits>(t.v) << detail::mantissa_bits<T>);
-  }
+  friend SPECAGG_LANE vec shift_to_exponent(vec t) { return reg(bits(t.v) << mantissa_bits); }
   friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
   friend SPECAGG_LANE vec exponent_of(vec x) {
-    const bits e = detail::bit_cast<bits>(x.v) >> detail::mantissa_bits<T>;
+    const bits e = bits(x.v) >> mantissa_bits;
     return each([=](int i) { return T(e[i]); });
   }
   friend SPECAGG_LANE vec mantissa_of(vec x) {
-    using B = detail::bits_of<T>;
-    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
-    return detail::bit_cast<reg>((detail::bit_cast<bits>(x.v) & low) | one);
+    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << mantissa_bits) - 1;
+    return reg((bits(x.v) & low) | one);
   }
 
  private:
-  static SPECAGG_LANE signs signs_of(vec a) { return detail::bit_cast<signs>(a.v); }
-  static SPECAGG_LANE vec of_signs(signs m) { return detail::bit_cast<reg>(m); }
+  using B = detail::bits_of<T>;
+  static constexpr int mantissa_bits = detail::mantissa_bits<T>;
   template <class F>
   static SPECAGG_LANE vec each(const F& f) {
     reg r{};  // g++ 12 does not see that the loop sets all of it

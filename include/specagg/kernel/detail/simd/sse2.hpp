@@ -93,6 +93,8 @@ SPECAGG_LANE void forbid_contraction(__m128&) {}  // no fused instruction exists
 SPECAGG_LANE void forbid_contraction(__m128d&) {}
 #endif
 #endif
+SPECAGG_LANE std::uint32_t bits_of_lanes(__m128 m) { return std::uint32_t(_mm_movemask_ps(m)); }
+SPECAGG_LANE std::uint32_t bits_of_lanes(__m128d m) { return std::uint32_t(_mm_movemask_pd(m)); }
 SPECAGG_LANE __m128 cleared(__m128 m, __m128 a) { return _mm_andnot_ps(m, a); }
 SPECAGG_LANE __m128d cleared(__m128d m, __m128d a) { return _mm_andnot_pd(m, a); }
 SPECAGG_LANE __m128 exponent_shift(__m128 t) {

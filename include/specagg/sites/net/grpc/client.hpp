@@ -106,7 +106,7 @@ class client {
     const std::lock_guard lock(all_->mutex);
     if (all_->quit) return;
     channel_ = grpc::CreateCustomChannel(address_, credentials_, arguments_);
-    const auto s = std::make_shared<detail::client_stream>(
+    const auto s = std::make_shared<stream_type>(
         channel_, token_, limits_, std::move(accept),
         [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
           const is_over last{*all};
@@ -125,10 +125,11 @@ class client {
   }
 
  private:
+  using stream_type = detail::client_stream;
   struct connections {
     std::mutex mutex;
     std::condition_variable ended;
-    std::weak_ptr<detail::client_stream> stream;
+    std::weak_ptr<stream_type> stream;
     int under_way = 0;
     bool quit = false;
   };
@@ -140,7 +141,7 @@ class client {
       all.ended.notify_all();
     }
   };
-  std::shared_ptr<detail::client_stream> stream() {
+  std::shared_ptr<stream_type> stream() {
     const std::lock_guard lock(all_->mutex);
     return all_->stream.lock();
   }

@@ -65,8 +65,7 @@ inline bool same(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-template <class Arguments>
-void keep_alive(Arguments&& set) {
+void keep_alive(auto&& set) {
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -79,15 +78,21 @@ inline const std::string& checked(const std::string& token) {
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
 }
+inline std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& certificate,
+                                                                   const std::string& key,
+                                                                   const std::string& authority) {
+  grpc::SslServerCredentialsOptions o(
+      authority.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                        : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  o.pem_root_certs = authority;
+  o.pem_key_cert_pairs.push_back({key, certificate});
+  return grpc::SslServerCredentials(o);
+}
 // gRPC shows that it cannot use credentials only by a server that does not start. So a server
 // listens here for a moment, at an address of this machine. If no server starts even without
 // credentials, nothing is known, and the answer is yes.
 inline bool usable(const std::string& certificate, const std::string& key,
                    const std::string& authority) {
-  grpc::SslServerCredentialsOptions o(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  if (authority.empty()) o.client_certificate_request = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-  o.pem_root_certs = authority;
-  o.pem_key_cert_pairs.push_back({key, certificate});
   const auto starts = [](const std::shared_ptr<grpc::ServerCredentials>& with) {
     grpc::ServerBuilder builder;
     int port = 0;
@@ -98,7 +103,8 @@ inline bool usable(const std::string& certificate, const std::string& key,
     if (server) server->Shutdown(std::chrono::system_clock::now());
     return server != nullptr && port != 0;
   };
-  return starts(grpc::SslServerCredentials(o)) || !starts(grpc::InsecureServerCredentials());
+  return starts(server_credentials(certificate, key, authority)) ||
+         !starts(grpc::InsecureServerCredentials());
 }
 // Throws specagg::error for credentials that gRPC cannot use. gRPC itself says no more than "empty
 // address list" about such credentials.

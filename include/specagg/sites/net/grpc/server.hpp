@@ -77,7 +77,11 @@ class server {
       : service_(detail::checked(s.token), l, std::move(accept)) {
     detail::check_credentials(s);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(detail::checked_address(address, 0), credentials(s), &port_);
+    builder.AddListeningPort(detail::checked_address(address, 0),
+                             s.insecure
+                                 ? grpc::InsecureServerCredentials()
+                                 : detail::server_credentials(s.certificate, s.key, s.authority),
+                             &port_);
     builder.RegisterCallbackGenericService(&service_);
     builder.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive(
@@ -102,11 +106,12 @@ class server {
  private:
   class service final : public grpc::CallbackGenericService {
    public:
+    using stream = detail::server_stream;
     service(std::string token, const limits& l, accept_function accept)
         : token_(std::move(token)), limits_(l), accept_(std::move(accept)) {}
     grpc::ServerGenericBidiReactor* CreateReactor(
         grpc::GenericCallbackServerContext* context) override {
-      const auto s = std::make_shared<detail::server_stream>(context, limits_);
+      const auto s = std::make_shared<stream>(context, limits_);
       const auto refuse = [&](grpc::StatusCode code, const char* why) {
         s->refuse(grpc::Status(code, why));
         return s.get();
@@ -126,14 +131,14 @@ class server {
           return refuse(grpc::StatusCode::RESOURCE_EXHAUSTED, "there are too many connections");
         streams_.insert(s);
       }
-      s->begin(accept_, [this](detail::server_stream* gone) {
+      s->begin(accept_, [this](stream* gone) {
         const std::lock_guard lock(mutex_);
         std::erase_if(streams_, [&](const auto& x) { return x.get() == gone; });
       });
       return s.get();
     }
     void tick() {
-      std::vector<std::shared_ptr<detail::server_stream>> all;
+      std::vector<std::shared_ptr<stream>> all;
       {
         const std::lock_guard lock(mutex_);
         all.assign(streams_.begin(), streams_.end());
@@ -150,18 +155,8 @@ class server {
     const limits limits_;
     const accept_function accept_;
     std::mutex mutex_;
-    std::set<std::shared_ptr<detail::server_stream>> streams_;
+    std::set<std::shared_ptr<stream>> streams_;
   };
-
-  static std::shared_ptr<grpc::ServerCredentials> credentials(const security& s) {
-    if (s.insecure) return grpc::InsecureServerCredentials();
-    grpc::SslServerCredentialsOptions o(
-        s.authority.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    o.pem_root_certs = s.authority;
-    o.pem_key_cert_pairs.push_back({s.key, s.certificate});
-    return grpc::SslServerCredentials(o);
-  }
 
   service service_;
   int port_ = 0;

@@ -7,12 +7,21 @@
 
 #include <algorithm>
 #include <barrier>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/sharded_row.hpp>
+
+// A logit, cut off to what S holds.
+template <class S>
+S logit(double x) {
+  if constexpr (std::is_same_v<S, specagg::bf16>)
+    return S{std::uint16_t(std::bit_cast<std::uint32_t>(float(x)) >> 16)};
+  else return S(x);
+}
 
 // Every exchange of these tests, as one type: then rows and verifiers are compiled once. Files that
 // begin with this header are compiled together.

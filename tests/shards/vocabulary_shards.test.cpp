@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verify/ranks.hpp"
+// Also what tests specagg/shards/detail/rank_reader.hpp.
+#include "shards/ranks.hpp"
 
-#include <specagg/verify/vocabulary_shards.hpp>
+#include <specagg/shards/vocabulary_shards.hpp>
 
 #include <new>
 #include <utility>
@@ -11,8 +12,8 @@
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/verify/batch.hpp>
-#include <specagg/verify/detail/exchange_log.hpp>
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/detail/exchange_log.hpp>
+#include <specagg/shards/sharded_row.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 #include "support/catch.hpp"
@@ -75,19 +76,18 @@ std::vector<token_id> whole(const batch& b) {
                verdicts, scratch);
   return tokens_of(verdicts, out, b.gamma + 1);
 }
-template <class E>
-std::vector<token_id> by_rank(const batch& b, E& exchange, std::span<const std::size_t> begins,
-                              std::size_t rank, std::size_t doubles) {
+std::vector<token_id> by_rank(const batch& b, any_exchange& exchange,
+                              std::span<const std::size_t> begins, std::size_t rank,
+                              std::size_t doubles) {
   std::vector<double> memory(doubles), scratch(verify_scratch(b.V, b.gamma));
-  const vocabulary_shards<E> together(exchange, begins, rank, memory);
-  using row = normalised_row<sharded_row<float, E>>;
+  vocabulary_shards together(exchange, begins, rank, memory);
+  using row = normalised_row<sharded_row<float>>;
   std::vector<row> rows(2 * b.rows());
   bool ok = together.run(rows.size(), [&](std::size_t i) {
     const std::size_t n = i % b.rows(), j = n % (b.gamma + 1);
     const token_id drafted = j < b.gamma ? b.tokens[n / (b.gamma + 1) * b.gamma + j] : no_token;
     const float* all = i < b.rows() ? b.q.data() : b.p.data();
-    rows[i] =
-        sharded_row<float, E>(all + n * b.V + begins[rank], together, b.how, drafted).normalise();
+    rows[i] = normalise(sharded_row<float>(all + n * b.V + begins[rank], together, b.how, drafted));
   });
   const auto of = [&](std::size_t first) {
     return std::span<const row>(rows).subspan(first, b.gamma + 1);
@@ -118,7 +118,7 @@ TEST_CASE("vocabulary shards: a batch takes as many exchanges as the longest req
   numbers random(1);
   const std::size_t V = 3000, R = 3, B = 16;
   const auto begins = begins_of(V, R);
-  using shards = vocabulary_shards<any_exchange>;
+  using shards = vocabulary_shards;
   const batch b = random_batch(random, V, B, 3, {});
   // All rows; what each request's token is drawn from; these tokens.
   CHECK(check(b, R, shards::memory_of(begins, 2 * b.rows())).calls == 3);
@@ -132,8 +132,8 @@ TEST_CASE("vocabulary shards: a batch takes as many exchanges as the longest req
   // Rows with filters, whose exchanges are not as many.
   const batch filtered = random_batch(random, V, 4, 3, {.top_p = 0.9});
   const std::size_t calls = check(filtered, R, 1 << 20).calls;
-  CHECK(calls >= 5);
-  CHECK(calls <= 7);
+  CHECK(calls >= 7 + 2);
+  CHECK(calls <= 7 + 4);
 }
 
 TEST_CASE("vocabulary shards: with too little memory for all tasks each is still done") {
@@ -144,10 +144,10 @@ TEST_CASE("vocabulary shards: with too little memory for all tasks each is still
   };
   for (std::size_t tasks = 1; tasks < 10; ++tasks)
     for (std::size_t more = 0; more < 60; ++more) {
-      std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 0) + more),
-          found(tasks, -1), due(tasks);
+      std::vector<double> memory(vocabulary_shards::memory_of(begins, 0) + more), found(tasks, -1),
+          due(tasks);
       for (std::size_t i = 0; i < tasks; ++i) due[i] = double(i);
-      const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
+      vocabulary_shards together(exchange, begins, 0, memory);
       REQUIRE(together.run(tasks, [&](std::size_t i) {
         found[i] = together.from_owner(7, [&] { return due[i]; });
       }));
@@ -170,18 +170,18 @@ TEST_CASE("vocabulary shards: an exchange that fails ends a run, whichever it is
   for (std::size_t k = 0;; ++k) {
     failing one_fails{k};
     any_exchange exchange = std::ref(one_fails);
-    std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 100));
-    const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
-    std::vector<normalised_row<sharded_row<float, any_exchange>>> rows(b.rows());
+    std::vector<double> memory(vocabulary_shards::memory_of(begins, 100));
+    vocabulary_shards together(exchange, begins, 0, memory);
+    std::vector<normalised_row<sharded_row<float>>> rows(b.rows());
     const bool ok = together.run(rows.size(), [&](std::size_t i) {
-      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * b.V, together, b.how).normalise();
+      rows[i] = normalise(sharded_row<float>(b.p.data() + i * b.V, together, b.how));
     });
     CHECK(ok == (one_fails.calls <= k));
     CHECK(together.failed() == !ok);
     CHECK(together.lacks() == !ok);
     CHECK(one_fails.calls <= k + 1);
     if (ok) break;
-    REQUIRE(k < 20);
+    REQUIRE(k < 100);
   }
 }
 
@@ -209,12 +209,12 @@ template <class Verifier, class Policy>
 told with_liar(const batch& b, const Verifier& verifier, const Policy& policy, liar lies) {
   any_exchange exchange = std::ref(lies);
   const std::vector<std::size_t> begins{0, b.V};
-  std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 0)),
+  std::vector<double> memory(vocabulary_shards::memory_of(begins, 0)),
       scratch(verify_scratch(b.V, b.gamma));
-  const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
+  vocabulary_shards together(exchange, begins, 0, memory);
   std::vector<emission> out(b.gamma + 1);
   const auto p = rows_of(b.gamma + 1, [&](std::size_t j) {
-    return sharded_row<float, any_exchange>(b.p.data() + j * b.V, together, b.how);
+    return sharded_row<float>(b.p.data() + j * b.V, together, b.how);
   });
   const auto v = verifier.verify({.tokens = b.tokens}, rows_of_logits(b.q, b.V, b.how), p, policy,
                                  random_streams(1, 0), out, scratch);
@@ -254,14 +254,10 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   const coupled_verifier coupled{coupled_noise(1, 0)};
   refuses(top_k, token_verifier{}, 0, 0, {50});  // how many are listed
   refuses(top_k, token_verifier{}, 0, 51, {});   // an id
-  for (std::size_t at = 0;; ++at) {  // top-p: the two exchanges with how many are listed
-    const told t = run(top_p, token_verifier{}, {at, 0, -1});
-    REQUIRE(at < t.calls);
-    if (t.given != std::floor(t.given) || t.given < 1) continue;
-    refuses(top_p, token_verifier{}, at, 0, {t.given});
-    refuses(top_p, token_verifier{}, at + 1, 0, {t.given});
-    break;
-  }
+  // top-p, after the sums and four exchanges of masses: how many logits equal the last kept one,
+  // and the last of these tokens
+  refuses(top_p, token_verifier{}, 5, 0, {1});
+  refuses(top_p, token_verifier{}, 6, 0, {});
   const auto last = [&](const batch& b, const auto& verifier) {
     return run(b, verifier, {99, 0, 0}).calls - 1;
   };
@@ -286,26 +282,43 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   }
 }
 
+TEST_CASE("vocabulary shards: a run has failed also if a later exchange of other tasks works") {
+  numbers random(6);
+  const std::vector<std::size_t> begins{0, 3000};
+  const batch b = random_batch(random, 3000, 1, 1, {});
+  liar lies{0, 2 * 3 + 2,
+            -2.};  // behind the sums of the first row: how many tokens the second lists
+  any_exchange exchange = std::ref(lies);
+  std::vector<double> memory(vocabulary_shards::memory_of(begins, 100));
+  vocabulary_shards together(exchange, begins, 0, memory);
+  CHECK(!together.run(2, [&](std::size_t i) {
+    const sampling how = i == 0 ? sampling{.top_p = 0.3} : sampling{.top_k = 50};
+    (void)normalise(sharded_row<float>(b.p.data() + i * 3000, together, how));
+  }));
+  CHECK(lies.given == 50);
+  CHECK(together.failed());
+}
+
 TEST_CASE("vocabulary shards: after a task that throws, the next run works") {
   numbers random(5);
   const std::vector<std::size_t> begins{0, 3000};
   liar honest{99, 0, 0};
   any_exchange exchange = std::ref(honest);
-  std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins, 3));
-  const vocabulary_shards<any_exchange> together(exchange, begins, 0, memory);
+  std::vector<double> memory(vocabulary_shards::memory_of(begins, 3));
+  vocabulary_shards together(exchange, begins, 0, memory);
   const batch b = random_batch(random, 3000, 1, 2, {});
-  using row = normalised_row<sharded_row<float, any_exchange>>;
+  using row = normalised_row<sharded_row<float>>;
   std::vector<row> rows(3);
   for (std::size_t at = 0; at < 6; ++at) {  // in the first round, and in the second
     std::size_t tasks = 0;
     const auto task = [&](std::size_t i) {
       if (tasks++ == at) throw std::bad_alloc();
-      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * 3000, together).normalise();
+      rows[i] = normalise(sharded_row<float>(b.p.data() + i * 3000, together));
     };
     CHECK_THROWS_AS(together.run(3, task), std::bad_alloc);
     honest.calls = 0;
     CHECK(together.run(3, [&](std::size_t i) {
-      rows[i] = sharded_row<float, any_exchange>(b.p.data() + i * 3000, together).normalise();
+      rows[i] = normalise(sharded_row<float>(b.p.data() + i * 3000, together));
     }));
     CHECK(honest.calls == 1);
     for (const row& r : rows) CHECK(r.why() == status::ok);
@@ -326,25 +339,26 @@ TEST_CASE("vocabulary shards: the log gives every task what it has exchanged, in
   for (;; ++rounds) {
     REQUIRE(log.begin_round());
     for (std::size_t task = 0; task < 3; ++task) {
-      if (log.waits(task)) {
-        log.begin_task(task);
+      if (log.begin_task(task)) {
         seen[task].clear();
         for (std::size_t e = 0; e <= task; ++e) {
-          detail::gathered found{};
-          if (!log.next(e + 1, found)) {
-            double* const own = log.ask(e + 1);
+          const detail::gathered found = log.replay(e + 1);
+          CHECK(!log.lacks());
+          if (!found) {
+            double* const own = log.record(e + 1);
             REQUIRE(own != nullptr);
+            CHECK(log.lacks());
             for (std::size_t i = 0; i <= e; ++i) own[i] = double(100 * task + 10 * e + i);
             break;
           }
           for (const std::size_t r : {0u, 1u})
-            for (std::size_t i = 0; i <= e; ++i) seen[task].push_back(found.of(r)[i]);
+            for (std::size_t i = 0; i <= e; ++i) seen[task].push_back(found(r, i));
         }
       }
-      log.end_task(task);
+      log.end_task();
     }
-    if (log.nothing_asked()) break;
-    REQUIRE(log.exchange(twice));
+    if (log.nothing_recorded()) break;
+    REQUIRE(log.send(twice));
   }
   CHECK(rounds == 3);
   CHECK(seen[0] == std::vector<double>{0, 1000});
@@ -353,8 +367,9 @@ TEST_CASE("vocabulary shards: the log gives every task what it has exchanged, in
         std::vector<double>{200, 1200, 210, 211, 1210, 1211, 220, 221, 222, 1220, 1221, 1222});
   detail::exchange_log small(1, 2, std::span(memory).first(9));
   REQUIRE(small.begin_round());
-  small.begin_task(0);
-  CHECK(small.ask(2) == nullptr);
-  CHECK(small.ask(1) != nullptr);
+  REQUIRE(small.begin_task(0));
+  CHECK(small.record(2) == nullptr);
+  CHECK(small.full());
+  CHECK(small.record(1) != nullptr);
   CHECK(!detail::exchange_log(1, 2, std::span(memory).first(3)).begin_round());
 }

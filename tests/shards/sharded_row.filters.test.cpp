@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temperature and filters of sharded rows (verify/detail/sharded_logits.hpp): what they keep, and
+// Temperature and filters of sharded rows (shards/detail/sharded_logits.hpp): what they keep, and
 // its probabilities, are those of a processed_row.
-#include "verify/ranks.hpp"
+#include "shards/ranks.hpp"
 
 #include <cstring>
 #include <vector>
 
-#include <specagg/verify/detail/sharded_logits.hpp>
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/detail/sharded_logits.hpp>
+#include <specagg/shards/sharded_row.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -15,13 +15,6 @@
 using namespace specagg;
 
 namespace {
-
-template <class S>
-S logit(double x) {
-  if constexpr (std::is_same_v<S, bf16>)
-    return S{std::uint16_t(std::bit_cast<std::uint32_t>(float(x)) >> 16)};
-  else return S(x);
-}
 
 // Rows by how hard they are: many different logits, few (ties), a flat one, one that has nearly all
 // mass on a token, with masked tokens, with NaN.
@@ -53,19 +46,18 @@ template <class S>
 traffic check(const filtered<S>& row, std::span<const std::size_t> begins, numbers& random) {
   using T = computed<S>;
   const std::size_t V = row.logits.size(), ranks = begins.size() - 1;
-  const auto due = processed_row<S>(std::span(row.logits), row.how).normalise(row.confidence);
+  const auto due = normalise(processed_row<S>(std::span(row.logits), row.how), row.confidence);
   std::vector<token_id> some(12);  // more than come with the first exchange
   for (token_id& v : some) v = token_id(random.below(V));
   std::vector<status> why(ranks);
   std::vector<std::size_t> wrong(ranks);
   traffic seen{};
   const traffic all = on_threads(ranks, [&](std::size_t r, auto& exchange) {
-    std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins));
-    const vocabulary_shards<any_exchange> together(exchange, begins, r, memory);
+    std::vector<double> memory(vocabulary_shards::memory_of(begins));
+    vocabulary_shards together(exchange, begins, r, memory);
     const std::vector<S> own(row.logits.begin() + std::ptrdiff_t(begins[r]),
                              row.logits.begin() + std::ptrdiff_t(begins[r + 1]));
-    const auto got =
-        sharded_row<S, any_exchange>(own.data(), together, row.how, some).normalise(row.confidence);
+    const auto got = normalise(sharded_row<S>(own.data(), together, row.how, some), row.confidence);
     if (r == 0) seen = sent_by(exchange);
     why[r] = got.why();
     if (got.why() != status::ok || due.why() != status::ok) return;
@@ -114,9 +106,11 @@ void check_filters(std::uint64_t seed) {
       const std::size_t V = random.below(2) ? 9000 : 1 + random.below(2500);
       filtered<S> row{row_of<S>(random, k, V), f, random.below(2) == 1};
       row.how.temperature = std::array{1., 0.3, 0., 1.7}[random.below(4)];
+      row.how.order = filter_order(random.below(4));
       const std::size_t ranks = std::array<std::size_t, 4>{1, 2, 3, 7}[random.below(4)];
       const auto begins = begins_of(V, ranks, random.below(2));
-      CAPTURE(int(k), V, begins, f.top_k, f.top_p, f.min_p, row.how.temperature, row.confidence);
+      CAPTURE(int(k), V, begins, f.top_k, f.top_p, f.min_p, row.how.temperature, int(row.how.order),
+              row.confidence);
       (void)check(row, begins, random);
     }
 }
@@ -145,49 +139,17 @@ TEST_CASE("sharded rows: the exchanges that filters take") {
   CHECK(calls(kind::bell, {.temperature = 0}, row) == 1);
   CHECK(calls(kind::bell, {.top_k = 50}, 8 * (1 + 8 + 100)) == 1);
   CHECK(calls(kind::bell, {.top_k = 50, .top_p = 0.9}, 8 * (1 + 8 + 100)) == 1);
-  CHECK(calls(kind::bell, {.min_p = 0.01}, 2 * row + 8 * 7) == 3);
-  CHECK(calls(kind::bell, {.top_k = 1500}) == 3 + 4 * R);
-  CHECK(calls(kind::flat, {.top_p = 0.5}) > 4 * R + 1);  // ties: the ranks add up one by one
-  for (const double p : {0.5, 0.9, 0.99}) {
-    const std::size_t n = calls(kind::bell, {.top_p = p});
-    CAPTURE(p, n);
-    CHECK(n >= 3);
-    CHECK(n <= 3 + 5);
-  }
-}
-
-TEST_CASE("sharded rows: lists of the whole row and of its shards are full at the same token") {
-  numbers random(7);
-  std::size_t full = 0, listed = 0;
-  for (std::size_t n = 2010; n < 2070; n += 3) {
-    std::vector<float> row(6000, 0.f);
-    for (std::size_t k = 0; k < n;) {
-      float& l = row[random.below(n % 2 ? row.size() : n + 40)];
-      k += l == 0;
-      l = 5;
-    }
-    const std::size_t ranks = 1 + random.below(4);
-    const auto begins = begins_of(row.size(), ranks, random.below(2));
-    shortlist<float> due;
-    const bool fits = list_between(row.data(), row.size(), 4.f, 6.f, due);
-    std::vector<char> same(ranks);
-    on_threads(ranks, [&](std::size_t r, auto& exchange) {
-      std::vector<double> memory(vocabulary_shards<any_exchange>::memory_of(begins));
-      const vocabulary_shards<any_exchange> together(exchange, begins, r, memory);
-      const detail::expected_tokens none{};
-      const detail::sharded_logits<float, vocabulary_shards<any_exchange>> shard{
-          row.data() + begins[r], &together, &none, nullptr};
-      shortlist<float> got;
-      same[r] =
-          shard.list_between(4.f, 6.f, got) == fits &&
-          (!fits || (got.size == due.size &&
-                     std::equal(got.ids.begin(), got.ids.begin() + due.size, due.ids.begin())));
-    });
-    CAPTURE(n, begins, fits);
-    CHECK(same == std::vector<char>(ranks, 1));
-    full += !fits;
-    listed += fits;
-  }
-  CHECK(full > 3);
-  CHECK(listed > 3);
+  CHECK(calls(kind::bell, {.min_p = 0.01}, row + 8 * 3 * 7) == 2);
+  CHECK(calls(kind::bell, {.top_k = 1500}) == 1 + 1 + 6 + 1);
+  using enum filter_order;
+  const std::size_t top_k = 8 * (1 + 8 + 100), block = 8 * 7;
+  CHECK(calls(kind::bell, {.temperature = 2, .top_k = 50, .top_p = 0.9, .order = llama_cpp},
+              top_k) == 1);
+  CHECK(calls(kind::bell, {.temperature = 2, .min_p = 0.01, .order = llama_cpp},
+              row + 2 * 3 * block) == 3);
+  CHECK(calls(kind::bell, {.top_k = 50, .top_p = 0.9, .order = joint}, top_k + row) == 2);
+  CHECK(calls(kind::bell, {.top_p = 0.9, .min_p = 0.01, .order = vllm}) ==
+        2 + calls(kind::bell, {.top_p = 0.9}) - 1);
+  for (const double p : {0.5, 0.9, 0.99})
+    for (const kind k : {kind::bell, kind::flat}) CHECK(calls(k, {.top_p = p}) == 1 + 6);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verify/ranks.hpp"
+#include "shards/ranks.hpp"
 
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/sharded_row.hpp>
 
 #include <cstring>
 #include <vector>
@@ -18,13 +18,6 @@
 using namespace specagg;
 
 namespace {
-
-template <class S>
-S logit(double x) {
-  if constexpr (std::is_same_v<S, bf16>)
-    return S{std::uint16_t(std::bit_cast<std::uint32_t>(float(x)) >> 16)};
-  else return S(x);
-}
 
 template <class S>
 struct step {
@@ -67,15 +60,15 @@ result whole(const step<S>& s, const Verifier& verifier, const Policy& policy) {
 }
 
 // The rows of one rank, which has nothing else of them.
-template <class S, class E>
+template <class S>
 struct shards_of_step {
   std::vector<double> memory;
-  vocabulary_shards<E> together;
+  vocabulary_shards together;
   std::vector<std::vector<S>> own;
   const step<S>& s;
-  shards_of_step(const step<S>& of, E& exchange, std::span<const std::size_t> begins,
+  shards_of_step(const step<S>& of, any_exchange& exchange, std::span<const std::size_t> begins,
                  std::size_t rank)
-      : memory(vocabulary_shards<E>::memory_of(begins, 2 * of.tokens.size() + 2)),
+      : memory(vocabulary_shards::memory_of(begins, 2 * of.tokens.size() + 2)),
         together(exchange, begins, rank, memory),
         s(of) {
     for (const auto* all : {&s.q, &s.p})
@@ -84,7 +77,7 @@ struct shards_of_step {
                          all->begin() + std::ptrdiff_t(j * s.V + begins[rank + 1]));
   }
   std::size_t rows() const { return s.tokens.size() + 1; }
-  sharded_row<S, E> row(std::size_t i) const {  // of q, then of p
+  sharded_row<S> row(std::size_t i) {  // of q, then of p
     const std::size_t j = i % rows();
     return {own[i].data(),
             together,
@@ -93,26 +86,27 @@ struct shards_of_step {
   }
 };
 // All rows are normalised in one exchange.
-template <class S, class Verifier, class Policy, class E>
-result by_rank(const step<S>& s, const Verifier& verifier, const Policy& policy, E& exchange,
-               std::span<const std::size_t> begins, std::size_t rank, bool* failed = nullptr) {
-  const shards_of_step<S, E> shards(s, exchange, begins, rank);
-  std::vector<normalised_row<sharded_row<S, E>>> rows(2 * shards.rows());
+template <class S, class Verifier, class Policy>
+result by_rank(const step<S>& s, const Verifier& verifier, const Policy& policy,
+               any_exchange& exchange, std::span<const std::size_t> begins, std::size_t rank,
+               bool* failed = nullptr) {
+  shards_of_step<S> shards(s, exchange, begins, rank);
+  std::vector<normalised_row<sharded_row<S>>> rows(2 * shards.rows());
   (void)shards.together.run(rows.size(), [&](std::size_t i) {
     if (reads_draft<Policy> ||
         i != s.tokens.size())  // else the draft's row for a bonus is not read
-      rows[i] = shards.row(i).normalise(reads_confidence<Policy>);
+      rows[i] = normalise(shards.row(i), reads_confidence<Policy>);
   });
-  const std::span<const normalised_row<sharded_row<S, E>>> all(rows);
+  const std::span<const normalised_row<sharded_row<S>>> all(rows);
   const result r = verified(s, verifier, policy, all.first(shards.rows()), all.last(shards.rows()));
   if (failed) *failed = shards.together.failed();
   return r;
 }
 // Each row is normalised when the verifier comes to it.
-template <class S, class Verifier, class Policy, class E>
-result one_by_one(const step<S>& s, const Verifier& verifier, const Policy& policy, E& exchange,
-                  std::span<const std::size_t> begins, std::size_t rank) {
-  const shards_of_step<S, E> shards(s, exchange, begins, rank);
+template <class S, class Verifier, class Policy>
+result one_by_one(const step<S>& s, const Verifier& verifier, const Policy& policy,
+                  any_exchange& exchange, std::span<const std::size_t> begins, std::size_t rank) {
+  shards_of_step<S> shards(s, exchange, begins, rank);
   return verified(
       s, verifier, policy, rows_of(shards.rows(), [&](std::size_t j) { return shards.row(j); }),
       rows_of(shards.rows(), [&](std::size_t j) { return shards.row(shards.rows() + j); }));
@@ -136,7 +130,7 @@ step<S> random_step(numbers& random, std::size_t V, std::size_t gamma, double te
   for (std::size_t j = 0; j < gamma; ++j) {
     const processed_row<S> row(std::span<const S>(s.q).subspan(j * V, V),
                                {.temperature = temperature});
-    const auto q = row.normalise();
+    const auto q = normalise(row);
     s.tokens.push_back(q.why() == status::ok
                            ? draw(q, {stream::draft, std::uint32_t(5 + j), 5}, chooser, scratch)
                            : 0);
@@ -267,24 +261,24 @@ TEST_CASE("sharded rows: an exchange that fails, whichever it is, is told and en
 TEST_CASE("sharded rows: wrong shards, memory and parameters are refused, and rows of two kinds") {
   thread_ranks shared(1);
   any_exchange exchange = thread_ranks::exchange{&shared, 0};
-  using shards = vocabulary_shards<any_exchange>;
-  using row = sharded_row<float, any_exchange>;
+  using shards = vocabulary_shards;
+  using row = sharded_row<float>;
   const std::vector<float> logits(3000);
   const std::vector<std::size_t> good{0, 3000}, crooked{0, 1000, 3000}, empty{0};
   std::vector<double> memory(shards::memory_of(good, 0)), other(memory);
-  const shards one(exchange, good, 0, memory), two(exchange, good, 0, other);
-  CHECK(row(logits.data(), one).normalise().why() == status::ok);
-  for (const shards& bad : {shards(exchange, crooked, 0, memory), shards(exchange, good, 1, memory),
-                            shards(exchange, empty, 0, memory),
-                            shards(exchange, good, 0, std::span(memory).first(memory.size() - 1))})
-    CHECK(row(logits.data(), bad).normalise().why() == status::invalid_parameter);
+  shards one(exchange, good, 0, memory), two(exchange, good, 0, other);
+  CHECK(normalise(row(logits.data(), one)).why() == status::ok);
+  for (shards bad : {shards(exchange, crooked, 0, memory), shards(exchange, good, 1, memory),
+                     shards(exchange, empty, 0, memory),
+                     shards(exchange, good, 0, std::span(memory).first(memory.size() - 1))})
+    CHECK(normalise(row(logits.data(), bad)).why() == status::invalid_parameter);
   for (const double temperature : {-1., std::nan(""), 3.4e35, 1e39})
-    CHECK(row(logits.data(), one, {.temperature = temperature}).normalise().why() ==
+    CHECK(normalise(row(logits.data(), one, {.temperature = temperature})).why() ==
           status::invalid_parameter);
-  CHECK(row(logits.data(), one, {.top_p = 0}).normalise().why() == status::invalid_parameter);
+  CHECK(normalise(row(logits.data(), one, {.top_p = 0})).why() == status::invalid_parameter);
 
   const std::vector<token_id> tokens{7};
-  const auto verify_with = [&](const shards& q, const shards& p) {
+  const auto verify_with = [&](shards& q, shards& p) {
     step<float> s{{}, {}, tokens, 3000, 1, 1};
     return verified(s, token_verifier{}, lossless{},
                     rows_of(2, [&](std::size_t) { return row(logits.data(), q); }),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trees of drafts with sharded rows, and many requests in step: the verdicts of whole rows.
-#include "verify/ranks.hpp"
+#include "shards/ranks.hpp"
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 #include <specagg/random.hpp>
 #include <specagg/rows/any_row.hpp>
 #include <specagg/verify/batch.hpp>
-#include <specagg/verify/sharded.hpp>
+#include <specagg/shards/sharded_row.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -111,16 +111,16 @@ result whole(const example& e, const Verifier& verifier, const Policy& policy) {
 }
 
 // Several trees of one rank: their rows in step, then the trees in step.
-template <class Verifier, class Policy, class E>
+template <class Verifier, class Policy>
 std::vector<result> by_rank(std::span<const example> trees, const Verifier& verifier,
-                            const Policy& policy, E& exchange, std::span<const std::size_t> begins,
-                            std::size_t rank) {
-  using shards = vocabulary_shards<E>;
+                            const Policy& policy, any_exchange& exchange,
+                            std::span<const std::size_t> begins, std::size_t rank) {
+  using shards = vocabulary_shards;
   std::size_t all = 0;
   for (const example& e : trees) all += 2 * e.nodes();
   std::vector<double> memory(shards::memory_of(begins, 4 * all));
-  const shards together(exchange, begins, rank, memory);
-  std::vector<std::vector<normalised_row<sharded_row<float, E>>>> q(trees.size()), p(trees.size());
+  shards together(exchange, begins, rank, memory);
+  std::vector<std::vector<normalised_row<sharded_row<float>>>> q(trees.size()), p(trees.size());
   std::vector<std::pair<std::size_t, std::size_t>> at;  // tree, row
   for (std::size_t t = 0; t < trees.size(); ++t) {
     q[t].resize(trees[t].nodes());
@@ -134,14 +134,14 @@ std::vector<result> by_rank(std::span<const example> trees, const Verifier& veri
     const auto expected = e.children(n);
     const float* own = row_of(i % 2 ? e.p : e.q, e, n).data() + begins[rank];
     (i % 2 ? p : q)[t][n] =
-        sharded_row<float, E>(own, together, e.how, expected).normalise(reads_confidence<Policy>);
+        normalise(sharded_row<float>(own, together, e.how, expected), reads_confidence<Policy>);
   });
   std::vector<result> results(trees.size());
   ok = ok && together.run(trees.size(), [&](std::size_t t) {
-    memory_of_tree<const shards&> memory_of(trees[t]);
-    results[t] = verified<Verifier, Policy, const shards&>(
-        trees[t], verifier, policy, std::span<const normalised_row<sharded_row<float, E>>>(q[t]),
-        std::span<const normalised_row<sharded_row<float, E>>>(p[t]), memory_of, together);
+    memory_of_tree<shards&> memory_of(trees[t]);
+    results[t] = verified<Verifier, Policy, shards&>(
+        trees[t], verifier, policy, std::span<const normalised_row<sharded_row<float>>>(q[t]),
+        std::span<const normalised_row<sharded_row<float>>>(p[t]), memory_of, together);
   });
   return ok ? results : std::vector<result>();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded rows: each of several ranks has the logits of a shard of the vocabulary
-// (verify/vocabulary_shards.hpp). Every rank calls the same verifier with the same arguments and
+// (shards/vocabulary_shards.hpp). Every rank calls the same verifier with the same arguments and
 // gets the same verdict, with the bits of a whole row. The ranks exchange sums of blocks of 1024
 // logits, single logits, drawn tokens, and tokens that filters may keep, but never rows.
 //
@@ -24,9 +24,14 @@
 //           nearly the same logit: 3 R of 2048 (double: 6 R), R of 3, and one of the row
 //   min-p   one of 1 for each block, and one of the row if it keeps fewer tokens than the other
 //           filters
+// In an order other than filter_order::hugging_face (rows/sampling.hpp), and of floats:
+//   vllm       top-p after min-p takes what it takes alone
+//   llama_cpp  one of 1 for each block more, for the kept tokens at the row's temperature, unless
+//              top-k <= 1024 was first
+//   joint      one of the row more, if it has top-k and top-p
 #pragma once
 #include <specagg/rows/process.hpp>
-#include <specagg/verify/detail/sharded_logits.hpp>
+#include <specagg/shards/detail/sharded_logits.hpp>
 
 SPECAGG_BEGIN
 
@@ -38,29 +43,36 @@ SPECAGG_BEGIN
 //              token or the children of a tree's node. The logits of at most 8 of them come with
 //              the first exchange; any other logit takes an exchange of its own. Every rank gives
 //              the same tokens
-template <class S, Exchange E>
+template <class S>
 class sharded_row {
  public:
   using value_type = computed<S>;
   using T = value_type;
   sharded_row() = default;  // no row
-  sharded_row(const S* own, const vocabulary_shards<E>& together, const sampling& how = {},
+  sharded_row(const S* own, vocabulary_shards& together, const sampling& how = {},
               token_id expected = no_token)
       : sharded_row(own, together, how, std::span(&expected, 1)) {}
-  sharded_row(const S* own, const vocabulary_shards<E>& together, const sampling& how,
+  sharded_row(const S* own, vocabulary_shards& together, const sampling& how,
               std::span<const token_id> expected)
       : own_(own), together_(&together), how_(how) {
     for (const token_id v : expected)
       if (v >= 0 && expected_.count < expected_.most) expected_.tokens[expected_.count++] = v;
   }
-  std::size_t size() const { return together_ ? together_->vocabulary() : 0; }
-  const vocabulary_shards<E>& walker() const { return *together_; }
+  std::size_t size() const { return together_ ? together_->layout().vocabulary : 0; }
+  vocabulary_shards& walker() const { return *together_; }
   // Whether another row can be read with this one: it is whole, or has the same vocabulary_shards.
   template <class R>
   bool fits(const R& other) const {
-    if constexpr (Walked<R>) return !together_ || &other.walker() == together_;
+    if constexpr (Walked<R>) return !together_ || &specagg::walker_of(other) == together_;
     else return true;
   }
+
+  // Whether one token gets all of the probability.
+  bool greedy() const { return how_.valid() && !softmax_row<S>::usable(how_.temperature); }
+
+  // For vocabulary_shards: which row this is, and the logit of a token of this rank.
+  const void* id() const { return this; }
+  T own_logit(std::size_t v) const { return logits(nullptr).at(v); }
 
   // The results of the pass over the logits.
   struct facts {
@@ -68,12 +80,11 @@ class sharded_row {
     softmax_factors<T> sampled, at_temperature_1;
     std::array<T, detail::expected_tokens::most> expected_logits = {};
     bool confident() const { return at_temperature_1.known(); }
+    detail::weight_in_row<T> weight() const { return {sampled.max, sampled.scale}; }
   };
-  normalised_row<sharded_row> normalise(bool confidence = false) const {
-    return normalised_row<sharded_row>(*this, confidence);
-  }
-  // For normalised_row.
-  status find(bool confidence, facts& found) const {
+
+ protected:
+  status find_facts(bool confidence, facts& found) const {
     const bool greedy = !softmax_row<S>::usable(how_.temperature);
     if (!together_->valid() || !how_.valid()) return status::invalid_parameter;
     const auto l = logits(&found.expected_logits);
@@ -86,6 +97,7 @@ class sharded_row {
     return together_->lacks() ? status::invalid_row : s;
   }
 
+ public:
   struct block {
     const sharded_row& row;
     const facts& known;
@@ -96,6 +108,15 @@ class sharded_row {
       if constexpr (V::lanes == 1)
         return row.one(known, known.sampled, known.restriction, begin + k);
       else return sampled.template operator()<V>(k, lanes);
+    }
+    template <class V, class F>
+    SPECAGG_INLINE V weight(std::size_t k, int lanes, const F& f) const {
+      if constexpr (V::lanes == 1) {
+        const T l = row.logit(known, begin + k);
+        return known.restriction.keeps(l, begin + k) ? f(V(l)) : V(0);
+      } else {
+        return sampled.template weight<V>(k, lanes, f);
+      }
     }
     template <class V>
     SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
@@ -111,7 +132,7 @@ class sharded_row {
   }
 
  private:
-  using logits_of_ranks = detail::sharded_logits<S, vocabulary_shards<E>>;
+  using logits_of_ranks = detail::sharded_logits<S>;
   logits_of_ranks logits(std::array<T, detail::expected_tokens::most>* expected_logits) const {
     return {own_, together_, &expected_, expected_logits};
   }
@@ -153,11 +174,11 @@ class sharded_row {
   T logit(const facts& known, std::size_t v) const {
     for (std::size_t i = 0; i < expected_.count; ++i)
       if (expected_.tokens[i] == token_id(v)) return known.expected_logits[i];
-    return T(together_->logit_from_owner(v, this, [&] { return double(logits(nullptr).at(v)); }));
+    return T(together_->logit(*this, v));
   }
 
   const S* own_ = nullptr;
-  const vocabulary_shards<E>* together_ = nullptr;
+  vocabulary_shards* together_ = nullptr;
   sampling how_;
   detail::expected_tokens expected_;
 };

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shortest prefix of a row of logits with a given mass, in the order "larger logit, then lower
+// id". Nothing is sorted. If the largest logits of the row's parts have that mass, the prefix ends
+// above the least of them that is needed, and the tokens from there on are listed. Otherwise a
+// sample of the row says between which two logits the prefix ends. One sweep over the row adds up
+// the mass above them, and lists the tokens between them. The prefix ends among these tokens, or
+// else the exact mass above them is where the next sweep begins. Masses are whole numbers
+// (kernel/mass.hpp), so the result does not depend on the sample.
+#pragma once
+#include <algorithm>
+#include <array>
+
+#include <specagg/kernel/select.hpp>
+
+SPECAGG_BEGIN
+namespace detail {
+
+// A prefix ends at a token with lowest <= logit < end.
+template <class T>
+struct bracket {
+  T lowest = std::numeric_limits<T>::lowest(), end = std::numeric_limits<T>::infinity();
+  double from = 0;  // the mass of the tokens with logit >= lowest, in weights; nearly
+  mass above = 0;   // the mass of the tokens with logit >= end
+};
+
+// 16 tokens of every block of a row, or of every second, third, ... block of a long one.
+template <class T>
+struct row_sample {
+  static constexpr std::size_t most = 2048;
+  std::array<T, most> logits, weights;
+  std::size_t size = 0;
+  double tokens_for_each = 1;
+
+  // `turn`: another number is another sample.
+  template <class S, class Weight>
+  SPECAGG_FLATTEN void take(const S* row, std::size_t V, std::size_t turn, const Weight& weight) {
+    using L = vec<T, 16>;
+    const std::size_t step = (block_count(V) * 16 + most - 1) / most;
+    size = 0;
+    for (std::size_t b = turn % step; b < V / block_size; b += step, size += 16) {
+      const L l = load_logits<L>(row + b * block_size + (37 * b + 29 * turn) % 64 * 16, 16);
+      l.store(logits.data() + size);
+      L(weight(l)).store(weights.data() + size);
+    }
+    tokens_for_each = double(V) / double(size > 0 ? size : 1);
+  }
+};
+
+// A narrower bracket of a prefix, as a sample of the row suggests it. It may be wrong.
+template <class T>
+class narrower_bracket {
+ public:
+  T lowest, end;
+  // lightest: tokens below this logit have too little mass to matter
+  template <class Weight>
+  SPECAGG_OUTLINE narrower_bracket(const row_sample<T>& sample, const bracket<T>& in, T lightest,
+                                   double enough, double above, const Weight& weight)
+      : lowest(lightest > in.lowest && lightest < in.end ? lightest : in.lowest), end(in.end) {
+    // Standard deviations on either side: fewer when too many tokens would be listed.
+    for (const double within : {2.5, 2.5, 2., 1.5, 1., 0.4, 0.}) {
+      const T found_end = end;
+      end = in.end;  // the list may have room for all tokens of the prefix
+      find_range(sample);
+      if (!fits(sample)) {
+        end = found_end;
+        find_range(sample);
+      }
+      if (fits(sample)) return;
+      if (low_ == high_ || within == 0) break;
+      divide(sample, in, within * within, enough, above, weight);
+    }
+    lowest = high_;  // many tokens with few logits: the largest of these logits
+    end = next_above(high_);
+  }
+
+ private:
+  // Whether the list probably has room for the tokens of the bracket.
+  bool fits(const row_sample<T>& sample) const {
+    return double(left_) * sample.tokens_for_each < 0.85 * double(shortlist<T>::capacity);
+  }
+  // The least and the largest sampled logit of the bracket, and how many there are.
+  SPECAGG_FLATTEN void find_range(const row_sample<T>& sample) {
+    using V = vec<T, 16>;
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    V low(inf), high(-inf), left(0);
+    for (std::size_t i = 0; i < sample.size; i += 16) {
+      const V l = V::load(sample.logits.data() + i);
+      const auto in = (l >= V(lowest)) & (l < V(end));
+      low = min(low, select(in, l, V(inf)));
+      high = max(high, select(in, l, V(-inf)));
+      left = left + select(in, V(1), V(0));
+    }
+    low_ = -T(reduce_max(-low));
+    high_ = T(reduce_max(high));
+    left_ = std::size_t(reduce_add(left));
+  }
+  T low_, high_;
+  std::size_t left_;
+  static constexpr int buckets = 256;
+  template <class Weight>
+  SPECAGG_FLATTEN void divide(const row_sample<T>& sample, const bracket<T>& in, double variances,
+                              double enough, double above, const Weight& weight) {
+    using V = vec<T, 16>;
+    const T low = low_, after = next_above(high_);
+    const T step = (after / 2 - low / 2) / T(buckets / 2), scale = 1 / step;
+    if (!(step > 0) || !(scale > 0 && scale < std::numeric_limits<T>::infinity())) return;
+    // the first bucket and the last one are for tokens below and above [low, after)
+    double of[buckets + 2] = {}, squares[buckets + 2] = {}, all = 0, all_squares = 0;
+    for (std::size_t i = 0; i < sample.size; ++i) {
+      const T l = sample.logits[i], w = sample.weights[i], x = (l - low) * scale + 1;
+      const auto in_range = std::size_t(x > 1 ? x < T(buckets + 1) ? int(x) : buckets + 1 : x == 1);
+      const auto bucket = l >= in.lowest && l < in.end ? in_range : 0;
+      const double counted = l >= in.lowest && l < in.end ? double(w) : 0;
+      of[bucket] += counted;
+      squares[bucket] += counted * counted;
+    }
+    for (int i = 0; i < buckets + 2; ++i) {
+      all += of[i];
+      all_squares += squares[i];
+    }
+    double head = of[buckets + 1], head_squares = squares[buckets + 1];
+    T heaviest[buckets];  // the weight at the lower edge of each bucket
+    for (int i = 0; i < buckets; i += 16)
+      V(weight(fma(V::iota(T(i)), V(step), V(low)))).store(heaviest + i);
+    const double each = sample.tokens_for_each,
+                 top = as_double(weight(vec<T, 1>(in.end < after ? in.end : after)));
+    // From the last bucket down: the mass from its lower edge on, by what was sampled above it or
+    // by what was sampled below it. The error: standard deviations, and a token that was not seen.
+    for (int i = buckets; i-- > 0;) {
+      head += of[i + 1];
+      head_squares += squares[i + 1];
+      const double by_head = above + each * head, by_tail = in.from - each * (all - head),
+                   unseen_above = each * (top < 1 ? top : 1),
+                   unseen_below = each * double(heaviest[i]),
+                   error_above =
+                       variances * each * each * head_squares + unseen_above * unseen_above,
+                   error_below = variances * each * each * (all_squares - head_squares) +
+                                 unseen_below * unseen_below;
+      const bool use_head = error_above < error_below;
+      const double off = (use_head ? by_head : by_tail) - enough;
+      if (off * off <= (use_head ? error_above : error_below)) continue;
+      const T edge = low + T(i) * step;
+      if (off < 0) {
+        if (edge < end && edge > in.lowest) end = edge;
+      } else {
+        if (edge > lowest) lowest = edge;
+        return;
+      }
+    }
+  }
+};
+
+// The n-th token (n > 0) with this logit; or `size` if there are fewer, and n becomes the number
+// that is missing.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN std::size_t nth_equal(const S* logits, std::size_t size, T logit, std::size_t& n) {
+  using V = vec<T, 16>;
+  for (std::size_t begin = 0; begin < size; begin += block_size) {
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    const auto equal =
+        std::size_t(specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+          return select(load_logits<V>(logits + begin + k, lanes) == V(logit), V(1), V(0));
+        }));
+    if (equal < n) {
+      n -= equal;
+      continue;
+    }
+    for (std::size_t v = begin;; ++v)
+      if (number(logits[v]) == logit && --n == 0) return v;
+  }
+  return size;
+}
+
+// One pass. Returns the mass of the tokens with logit >= end, of which those with logit >= in.end
+// have in.above. Lists the tokens with lowest <= logit < end; if they are too many, list->size is
+// above `capacity`. lowest = end: no list is needed.
+template <class S, class Weight, class T = computed<S>>
+SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<T>& maxima,
+                           const bracket<T>& in, T lowest, T end, const mass_unit<T>& unit,
+                           const Weight& weight, shortlist<T>* list) {
+  using V = vec<T, 16>;
+  std::array<T, block_size> high;  // logits >= end, which are weighed together
+  std::size_t size_of_high = 0;
+  mass above = in.above;
+  const auto weigh = [&]() SPECAGG_INNER {
+    above += unit.whole(
+        specagg::reduce_block<add>(size_of_high, [&](std::size_t k, int lanes) SPECAGG_INNER {
+          return unit.divide(V(weight(load_logits<V>(high.data() + k, lanes))));
+        }));
+    size_of_high = 0;
+  };
+  if (list) list->size = 0;
+  for (std::size_t first = 0; first < size; first += 64) {  // 64 tokens for a branch
+    if (first % block_size == 0 && !maxima.may_reach(first / block_size, lowest)) {
+      first += block_size - 64;
+      continue;
+    }
+    const group_of_logits<S> group(logits, first, size);
+    if (!group.any_from(lowest)) continue;
+    std::uint64_t from_end = 0;
+    if (group.any_from(end)) {
+      from_end = group.from(end);
+      for (const V& l : group.of)
+        size_of_high += store_some(l, (l >= V(end)) & (l < V(in.end)), high.data() + size_of_high);
+      if (size_of_high > block_size - 64) weigh();
+    }
+    if (!(lowest < end) || list->size > list->capacity) continue;
+    const std::uint64_t between = group.from(lowest) & ~from_end;
+    if (list->has_room()) list->append(logits, first, between);
+    else if (between != 0) list->size = list->capacity + 1;
+  }
+  weigh();
+  return above;
+}
+
+// A logit that tokens with a mass of at least `enough` have, by the largest logits of the parts of
+// a row; in.lowest if that is not known, or if tokens from it on may be too many for a list.
+template <class T, class Weight>
+T bound_by_maxima(const part_maxima<T>& maxima, const bracket<T>& in, T lightest, mass enough,
+                  const mass_unit<T>& unit, const Weight& weight, shortlist<T>& list) {
+  const T from = lightest > in.lowest ? lightest : in.lowest;
+  const part_maxima<T> none;
+  const auto pass = [&](T end, shortlist<T>* listed) {
+    return sweep(maxima.of.data(), maxima.size, none, {}, from, end, unit, weight, listed);
+  };
+  if (pass(from, nullptr) < enough) return in.lowest;
+  pass(in.end, &list);
+  if (list.size > list.capacity) return in.lowest;
+  const T bound = list.shorten(enough, unit, weight).cut.logit;
+  // n of m parts reach the bound: some -m log(1 - n / m) tokens
+  const double parts = double(maxima.size), tokens = -parts * log(1 - double(list.size) / parts);
+  return tokens < 0.85 * double(list.capacity) ? bound : in.lowest;
+}
+
+// The shortest prefix of a row with a mass of at least `enough`, 0 < enough <= the mass of all.
+// in: the row's largest bracket. `list` gets all tokens of the prefix, or is emptied.
+template <class S, class Weight, class T = computed<S>>
+prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T>& maxima,
+                          bracket<T> in, T lightest, mass enough, const mass_unit<T>& unit,
+                          const Weight& weight, shortlist<T>& list) {
+  const T bound = bound_by_maxima(maxima, in, lightest, enough, unit, weight, list);
+  if (bound > in.lowest) {
+    sweep(logits, size, maxima, in, bound, in.end, unit, weight, &list);
+    if (list.size <= list.capacity) return list.shorten(enough, unit, weight);
+  }
+  row_sample<T> sample;
+  bool fits = true;  // whether the last list had room
+  for (std::size_t turn = 0;; ++turn) {
+    T lowest = in.lowest, end = in.end;
+    if (turn % 2 == 0 && size > shortlist<T>::capacity) sample.take(logits, size, turn, weight);
+    if (sample.size > 0 && turn < 8) {
+      const narrower_bracket<T> guess(sample, in, lightest, unit.sum(enough), unit.sum(in.above),
+                                      weight);
+      lowest = guess.lowest;
+      end = guess.end;
+    }
+    if (!fits && lowest == in.lowest && end == in.end) {  // the sample did not help: bisection
+      const auto a = ordered(in.lowest), b = ordered(in.end);
+      const T middle = unordered<T>(bits_of<T>(a + (b - a + 1) / 2));
+      lowest = end = middle > in.lowest ? middle : next_above(in.lowest);
+    }
+    const mass above = sweep(logits, size, maxima, in, lowest, end, unit, weight, &list);
+    fits = list.size <= list.capacity;
+    if (above >= enough) {  // it ends above
+      in.lowest = end;
+      in.from = unit.sum(above);
+      continue;
+    }
+    in.end = end;
+    in.above = above;
+    if (fits) {
+      const bool all = in.lowest == lowest;
+      mass listed = 0;
+      if (list.size > 0) {
+        prefix<T> found = list.shorten(enough - above, unit, weight);
+        listed = found.kept;
+        if (above + listed >= enough || all) {
+          found.kept += above;
+          if (above > 0) list.size = 0;
+          return found;
+        }
+      }
+      in.end = lowest;  // it ends below
+      in.above = above + listed;
+    } else if (!(next_above(lowest) < end)) {  // thousands of tokens with one logit
+      const mass each = unit.whole(weight(vec<T, 1>(lowest)).v);
+      const std::size_t ties = each > 0 ? std::size_t((enough - above + each - 1) / each) : 0;
+      std::size_t missing = ties;
+      const std::size_t last = ties > 0 ? nth_equal(logits, size, lowest, missing) : 0;
+      if (ties > 0 && missing == 0) {
+        list.size = 0;
+        return {{lowest, last}, above + mass(ties) * each, ties};
+      }
+      in.end = lowest;
+      in.above = above + mass(ties - missing) * each;
+    }
+  }
+}
+
+// Lists the first k tokens of a row, or all that are not masked if there are fewer. One pass: it
+// lists the tokens from a bound on that a sample suggests. False if they are too many for a list,
+// if the bound was too high, or if the row is invalid.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_t k,
+                                   shortlist<T>& list, cutoff<T>& cut) {
+  using V = vec<T, 16>;
+  if (k > list.capacity * 3 / 4) return false;
+  constexpr T finite = std::numeric_limits<T>::lowest(), inf = std::numeric_limits<T>::infinity();
+  T lowest = finite;
+  if (size > list.capacity) {
+    row_sample<T> sample;
+    sample.take(logits, size, 0, count_of_tokens());
+    const double due = double(k) / sample.tokens_for_each;
+    const auto enough = std::size_t(due + 2.5 * std::sqrt(due) + 2);
+    lowest = reached_by(sample.logits.data(), sample.size, enough, enough);
+  }
+  const bool all = lowest == finite;
+  auto bad = V(0) < V(0);
+  int times_full = 0;
+  list.size = 0;
+  for (std::size_t first = 0; first < size; first += 64) {
+    if (!list.has_room()) {  // from now on, only tokens larger than the first k so far
+      if (any(bad) || ++times_full > 3) return false;
+      cut = list.keep_first(k);
+      lowest = next_above(cut.logit);
+    }
+    const group_of_logits<S> group(logits, first, size);
+    for (const V& l : group.of) bad = bad | !(l < V(inf));
+    list.append(logits, first, group.from(lowest));
+  }
+  if (any(bad) || list.size == 0 || (list.size < k && !all)) return false;
+  if (list.size >= k) cut = list.keep_first(k);
+  return true;
+}
+
+}  // namespace detail
+
+// A row of logits as one thread reads it. The filters (rows/process.hpp) take any such row. On a
+// device a thread block has one (backend/cuda/filter.hpp): the same members, and the same results.
+template <class S>
+struct logits_in_memory {
+  using value_type = computed<S>;
+  using T = value_type;
+  const S* logits;
+  std::size_t count;
+  part_maxima<T> maxima;  // of the first pass
+
+  logits_in_memory(const S* row, std::size_t size) : logits(row), count(size) {}
+  std::size_t size() const { return count; }
+  // Sums f(logits), or takes the largest, in the order of kernel/reduce.hpp; f takes a vec.
+  template <class Op, class F>
+  SPECAGG_FLATTEN auto reduce(const F& f) const {
+    return reduce_blocks<Op>(count, [&](std::size_t begin, std::size_t n) SPECAGG_INNER {
+      return specagg::reduce_block<Op>(n, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        return f(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes));
+      });
+    });
+  }
+  // The largest logit; NaN if the row is invalid.
+  T largest() {
+    const auto top = find_largest(logits, count, &maxima);
+    return top.valid ? top.logit : std::numeric_limits<T>::quiet_NaN();
+  }
+  // The mass of the tokens with logit >= lowest.
+  template <class Weight>
+  mass mass_from(const mass_unit<T>& unit, const Weight& weight, T lowest) const {
+    return detail::sweep(logits, count, maxima, {}, lowest, lowest, unit, weight,
+                         static_cast<shortlist<T>*>(nullptr));
+  }
+  // They call the functions of the same names above and in kernel/softmax.hpp.
+  softmax_sum<T> sum_exponentials(double temperature) {
+    row_sums none;
+    return specagg::sum_exponentials(logits, count, temperature, {}, none, &maxima);
+  }
+  // Lists the first k tokens, if that is a way to find them.
+  bool list_first(std::size_t k, shortlist<T>& list, cutoff<T>& cut) {
+    return k <= 256 && count > list.capacity
+               ? specagg::list_largest(logits, count, k, list, cut, &maxima)
+               : detail::list_probable(logits, count, k, list, cut);
+  }
+  // The shortest prefix with a mass of at least `enough` > 0, which the tokens with logit >= lowest
+  // have. total: the sum of their weights, nearly. lightest: a hint; tokens below this logit have
+  // too little mass to matter. `list` gets all tokens of the prefix, or is emptied.
+  template <class Weight>
+  prefix<T> shortest_prefix(mass enough, T lowest, double total, T lightest,
+                            const mass_unit<T>& unit, const Weight& weight,
+                            shortlist<T>& list) const {
+    detail::bracket<T> all;
+    all.lowest = lowest;
+    all.from = total;
+    return detail::shortest_prefix(logits, count, maxima, all, lightest, enough, unit, weight,
+                                   list);
+  }
+};
+// The logits of a list, as a row.
+template <class T>
+logits_in_memory<T> row_of(const shortlist<T>& list) {
+  return {list.logits.data(), list.size};
+}
+
+SPECAGG_END
