@@ -64,7 +64,7 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
 
-check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB; half an hour; QUICK=1: 9 minutes; DOCS=1: into docs/)
+check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB, hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)
 	@printf '%s\n' 'tools/engines/check-vllm --texts $(if $(QUICK),2000,20000)' \
 	  'tools/engines/check-vllm-v2 --texts $(if $(QUICK),500,2000)' 'tools/engines/check-sglang --texts $(if $(QUICK),2000,20000)' \
@@ -82,11 +82,12 @@ format:  ## lay out every C++ file as .clang-format says
 	@scripts/format --install
 	@scripts/format
 
-tidy:  ## clang-tidy over tests, examples and tools
+tidy:  ## clang-tidy over tests, examples and tools: also functions of more than 60 lines
+	@scripts/bootstrap tidy
 	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing
 	@run-clang-tidy -quiet -p build/asan '(tests|examples|tools|research)/.*\.cpp$$'
 
-site:  ## build/site/html/: the documentation as pages for a browser, with a reference (3 minutes; Chromium checks it if it is there)
+site:  ## build/site/html/: the documentation as pages for a browser, with a reference (minutes; Chromium checks it if it is there)
 	@scripts/bootstrap site
 	@if command -v emcc >/dev/null; then tools/explorer/build & else echo "SKIPPED: the explorer: there is no emcc"; fi; \
 	 tools/site/build --install && wait $$!

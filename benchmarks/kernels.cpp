@@ -46,7 +46,7 @@ const std::vector<float>& probabilities(std::size_t size, int which = 0) {
   return x;
 }
 normal_form<softmax_row<float>> row_of(const std::vector<float>& l) {
-  const auto row = softmax_row<float>(l).normalise();
+  const auto row = normalise(softmax_row<float>(l));
   if (row.why() != status::ok) std::abort();
   return row;
 }
@@ -133,15 +133,15 @@ void time_eigen_lse(benchmark::State& state) {
 
 void tv_of_probabilities(benchmark::State& state) {
   const auto n = std::size_t(state.range(0));
-  const auto q = dense_row<float>(probabilities(n, 1)).normalise(),
-             p = dense_row<float>(probabilities(n)).normalise();
+  const auto q = normalise(dense_row<float>(probabilities(n, 1))),
+             p = normalise(dense_row<float>(probabilities(n)));
   if (q.why() != status::ok || p.why() != status::ok) std::abort();
   time(state, 8 * n, [&] { return total_variation(row_pair(q, p)); });
 }
 void tv_of_logits(benchmark::State& state) {
   const auto q = row_of(logits(vocabulary, 1)), p = row_of(logits(vocabulary));
-  const auto dq = dense_row<float>(probabilities(vocabulary, 1)).normalise(),
-             dp = dense_row<float>(probabilities(vocabulary)).normalise();
+  const auto dq = normalise(dense_row<float>(probabilities(vocabulary, 1))),
+             dp = normalise(dense_row<float>(probabilities(vocabulary)));
   if (dq.why() != status::ok || dp.why() != status::ok) std::abort();
   same(state, total_variation(q, p), total_variation(dq, dp), 1e-6);
   time(state, 8 * vocabulary, [&] { return total_variation(row_pair(q, p)); });
@@ -185,7 +185,7 @@ std::size_t kept(const normal_form<processed_row<float>>& row) {
 void filtered(benchmark::State& state, const sampling& how) {
   const auto& l = logits(vocabulary);
   time(state, 4 * vocabulary, [&] {
-    const auto row = processed_row<float>(l, how).normalise();
+    const auto row = normalise(processed_row<float>(l, how));
     if (row.why() != status::ok) std::abort();
     return row;
   });
@@ -218,7 +218,7 @@ std::size_t sorted_row(const std::vector<float>& l, const sampling& how,
 void sorted(benchmark::State& state, const sampling& how) {
   const auto& l = logits(vocabulary);
   std::vector<std::pair<float, token_id>> row;
-  const auto ours = processed_row<float>(l, how).normalise();
+  const auto ours = normalise(processed_row<float>(l, how));
   if (ours.why() != status::ok) std::abort();
   const double a = double(sorted_row(l, how, row)), b = double(kept(ours));
   // a sum in another order may move the cut of top-p by a token
@@ -229,7 +229,7 @@ void sorted(benchmark::State& state, const sampling& how) {
 void plain_argmax(benchmark::State& state) {
   const auto& l = logits(vocabulary);
   const auto at = [&] { return std::max_element(l.begin(), l.end()) - l.begin(); };
-  const auto ours = processed_row<float>(l, {.temperature = 0}).normalise();
+  const auto ours = normalise(processed_row<float>(l, {.temperature = 0}));
   if (ours.why() != status::ok || !ours.restriction.keeps(l[std::size_t(at())], std::size_t(at())))
     std::abort();
   time(state, 4 * vocabulary, at);

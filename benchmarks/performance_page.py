@@ -40,11 +40,7 @@ for who in SHOWN:
         name = who.replace(", written out", "").replace("scalar expf", "plain C++ with expf")
         name = re.sub("^(vLLM V1|llama.cpp) steps", r"\g<0> in C++", name)
         add(f"| {name} | {' | '.join(step[who])} |")
-decode = {name: cells for name, *cells in r["decode"]}
-outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
-rounds = f"Outside of the models a round with block verification takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times " \
-         "as long as with token verification. " if decode else ""
-add(f"\n{rounds}[More tables]({plots}/tables.md).\n")
+add(f"\n[More tables]({plots}/tables.md).\n")
 write(page, "performance", text)
 text.clear()
 add("# Performance: more tables\n")
@@ -95,6 +91,7 @@ if any("time in neither" in goal[0] for goal in missed):
         "The command-line program is compiled with `SPECAGG_COMPILE_FAST`, with which loops over the vocabulary take several times as long.")
 add("")
 
+decode = {name: cells for name, *cells in r["decode"]}
 if decode:
     add("## Where the time of a text goes\n")
     calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
@@ -104,6 +101,9 @@ if decode:
     for name, cells in decode.items():
         add(f"| {name} | {' | '.join(cells)} |")
     change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
+    outside = lambda name: float(decode[name][1]) * float(decode[name][4].rstrip(" %")) / float(decode[name][0])
+    add(f"\nWith block verification all that is no model takes {outside('lossless, gamma 4, block') / outside('lossless, gamma 4'):.1f} times as long in "
+        "these texts as with token verification; drafting and text are a part of it.")
     add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
         f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
 tables(page, "performance", text)

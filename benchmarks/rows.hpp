@@ -56,7 +56,7 @@ struct requests {
         for (std::size_t v = 0; v < vocabulary; ++v)
           to[v] = float(std::log(acceptance * std::exp(from[v]) +
                                  (1 - acceptance) * std::exp(from[vocabulary - 1 - v])));
-        const auto row = softmax_row<float>(draft_logits(r, j)).normalise();
+        const auto row = normalise(softmax_row<float>(draft_logits(r, j)));
         if (row.why() != status::ok) std::abort();
         for (std::size_t d = 0; d < drafts; ++d) {
           random_streams chooser(d, r);

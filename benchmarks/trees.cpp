@@ -182,7 +182,7 @@ struct asked_rows {
     }
   }
   const row_type& row(std::size_t i) {
-    if (rows[i].why() == status::missing_row) rows[i] = softmax_row<float>(of.p[i]).normalise();
+    if (rows[i].why() == status::missing_row) rows[i] = normalise(softmax_row<float>(of.p[i]));
     seen[i] = true;
     return rows[i];
   }
@@ -227,10 +227,10 @@ walk_times time_walks(walked_tree& t, proposal kind) {
     by.forget();
     all.floor_of_target.push_back(seconds_of([&] {
       for (std::size_t i = 0; i <= t.n; ++i)
-        if (which[i]) by.rows[i] = softmax_row<float>(t.p[i]).normalise();
+        if (which[i]) by.rows[i] = normalise(softmax_row<float>(t.p[i]));
     }));
     all.floor.push_back(all.floor_of_target.back() + seconds_of([&] {
-                          for (const softmax_row<float>& row : of) (void)row.normalise();
+                          for (const softmax_row<float>& row : of) (void)normalise(row);
                         }));
     all.visited.push_back(double(std::count(which.begin(), which.end(), true)));
     all.drawn.push_back(double(of.size()));

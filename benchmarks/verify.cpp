@@ -67,7 +67,7 @@ class ours {
         scratch_(verify_scratch(r.vocabulary, r.gamma)) {
     for (std::size_t i = 0; i < q_.size(); ++i) {
       if (!known) continue;
-      q_[i] = row(r.q, stored_q_, i).normalise();
+      q_[i] = normalise(row(r.q, stored_q_, i));
       if (q_[i].why() != status::ok) std::abort();
     }
   }
@@ -162,7 +162,7 @@ class ours_by_calls {
       for (std::size_t i = 0; i < r.count; ++i) {
         random_streams chooser(d, i);
         for (std::size_t j = 0; j < r.gamma; ++j) {
-          const auto row = processed_row<float>(r.draft_logits(i, j), how).normalise();
+          const auto row = normalise(processed_row<float>(r.draft_logits(i, j), how));
           tokens_.push_back(draw_draft(row, 0, j, chooser, scratch_));
         }
       }
@@ -243,7 +243,7 @@ void check_all() {
     check({"Eigen, written out"}, r, written_out<eigen_softmax>(r, false), true);
     check({"vLLM V1 steps, known"}, r, draws_everywhere(r), false);
     sorted_structs sorted(r);
-    const auto row = softmax_row<float>(r.target(1, 2)).normalise();
+    const auto row = normalise(softmax_row<float>(r.target(1, 2)));
     if (row.why() != status::ok) std::abort();
     const double sum = sorted.weigh(1, 2);
     for (const auto& d : sorted.data())
@@ -261,8 +261,8 @@ void export_rows(const char* path) {
   std::vector<double> acceptance;
   std::vector<float> residual;
   for (std::size_t j = 0; j < s.gamma; ++j) {
-    const auto q = softmax_row<float>(r.draft_logits(0, j)).normalise(),
-               p = softmax_row<float>(r.target(0, j)).normalise();
+    const auto q = normalise(softmax_row<float>(r.draft_logits(0, j))),
+               p = normalise(softmax_row<float>(r.target(0, j)));
     if (q.why() != status::ok || p.why() != status::ok) std::abort();
     const double overlap = acceptance_rate(q, p);
     acceptance.push_back(overlap);

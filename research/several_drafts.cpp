@@ -93,7 +93,7 @@ std::vector<row> read(Model& model, std::span<const token_id> tokens) {
     throw error("model", "", name(s));
   for (std::size_t i = 0; i < window; ++i) {
     const softmax_row<float> made{std::span(memory).subspan(i * V, V)};
-    const auto p = made.normalise();
+    const auto p = normalise(made);
     row one(V);
     for (std::size_t v = 0; v < V; ++v) one[v] = p[v];
     rows.push_back(norm(one));

@@ -75,7 +75,7 @@ void print_line(std::size_t vocabulary, int top_k) {
     }
     std::set<token_id> kept_there, kept_here;
     for (std::size_t k = 0; k < all.size; ++k) kept_there.insert(all.data[k].id);
-    const auto row = processed_row<float>(logits, how).normalise();
+    const auto row = normalise(processed_row<float>(logits, how));
     if (row.why() != status::ok || drawn == no_token) {
       std::fprintf(stderr, "sampler: no row\n");
       std::exit(1);

@@ -71,9 +71,9 @@ def main():
         drafts = np.stack([specagg.draw(q[:, j], step=j) for j in range(o.gamma)], axis=1)
         small = [np.ascontiguousarray(x[..., :16]) for x in (q, p)]
         few = np.minimum(drafts, 15)
-        calls = {"specagg": lambda: specagg.verify(drafts, q, p, seed=1, positions=0),
-                 "with acceptances": lambda: specagg.verify(drafts, q, p, seed=1, positions=0, acceptances=True),
-                 "overhead": lambda: specagg.verify(few, *small, seed=1, positions=0),
+        calls = {"specagg": lambda: specagg.verify(drafts, q, p, streams=specagg.Streams(1, positions=0)),
+                 "with acceptances": lambda: specagg.verify(drafts, q, p, streams=specagg.Streams(1, positions=0), acceptances=True),
+                 "overhead": lambda: specagg.verify(few, *small, streams=specagg.Streams(1, positions=0)),
                  "numpy reads the rows": lambda: (q.max(-1), p.max(-1))}
         if torch:
             tq, tp, td = torch.from_numpy(q), torch.from_numpy(p), torch.from_numpy(drafts)

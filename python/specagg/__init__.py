@@ -10,30 +10,32 @@ two models of transformers.
 from . import plan
 from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
-from ._policy import policies, policy
-from ._text_policy import TextPolicy, by_position, entropy_window, phase, regret_budget
-from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
+from ._policy import by_position, phase, policies, policy
+from ._verify import (Drafts, Edits, Origin, Penalties, Rows, Sampling, Status, Streams, draw, parents_of, verify,
+                      verify_tree)
 from .traced import traced
 
 __version__ = "0.5.0"
 __all__ = [
     "Audit",
     "Curve",
+    "Drafts",
+    "Edits",
     "Fit",
     "Law",
     "Origin",
     "Penalties",
     "Policy",
+    "Rows",
     "Sampling",
     "Status",
-    "TextPolicy",
+    "Streams",
     "Verified",
     "VerifiedTrees",
     "acceptance",
     "by_position",
     "curve",
     "draw",
-    "entropy_window",
     "goodness_of_fit",
     "isa",
     "law",
@@ -42,7 +44,6 @@ __all__ = [
     "plan",
     "policies",
     "policy",
-    "regret_budget",
     "set_threads",
     "total_variation",
     "traced",

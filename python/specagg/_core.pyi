@@ -26,6 +26,12 @@ class _Plan:
 plan: _Plan
 status_count: int
 origins: list[str]
+verifiers: list[tuple[str, bool]]  # name, whether it is coupled
+tree_verifiers: list[str]
+filter_orders: list[str]
+proposals: list[str]
+phase: int  # lines of no catalogue
+by_position: int
 
 def isa() -> str:
     """The instruction set that was chosen at import; SPECAGG_ISA in the environment names another."""
@@ -33,15 +39,16 @@ def isa() -> str:
 def set_threads(threads: int) -> None:
     """How many threads verify() and draw() work on, the caller's included: 1 to 1024. All cores unless set."""
 
-def policies() -> list[tuple[str, str, bool, list[tuple[str, float, float, float, bool, bool, str | None]]]]: ...
+def policies() -> list[tuple[str, str, bool, bool, list[tuple[str, float, float, float, bool, bool, str | None]]]]: ...
 def status_name(status: int) -> str: ...
 def refuse_lazy(x: Any, name: str) -> None: ...
 
 class Policy:
-    """A policy with its parameters, made by specagg.policy(). Two are equal if name and parameters are. It can be
-    pickled."""
+    """A policy with its parameters, made by specagg.policy(), by_position() or phase(). Two are equal if name and
+    parameters are. It can be pickled."""
 
-    def __init__(self, line: int, parameters: Sequence[float]) -> None: ...
+    def __init__(self, line: int, parameters: Sequence[float], parts: Sequence[Policy] = (), open: Sequence[int] = (),
+                 close: Sequence[int] = ()) -> None: ...
     def valid(self) -> bool: ...
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
@@ -55,15 +62,14 @@ class Policy:
     def reads_draft(self) -> bool:
         """Whether its law needs the draft's row."""
     @property
+    def of_text(self) -> bool:
+        """Whether the law of a token depends on the text: verify() and law() alone take it."""
+    @property
     def values(self) -> list[float]:
         """Of its parameters."""
 
-class TextPolicy(Policy):
-    def __init__(self, kind: int, policies: Sequence[Policy], first: float, second: float, open: Sequence[int],
-                 close: Sequence[int]) -> None: ...
-
 class Sampling:
-    def __init__(self, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> None: ...
+    def __init__(self, temperature: Any, top_k: Any, top_p: Any, min_p: Any, order: int) -> None: ...
     @property
     def temperature(self) -> Any: ...
     @property
@@ -72,6 +78,8 @@ class Sampling:
     def top_p(self) -> Any: ...
     @property
     def min_p(self) -> Any: ...
+    @property
+    def order(self) -> int: ...
 
 class Edits:
     def __init__(self, repetition: Any, presence: Any, frequency: Any, history: Any, mask: Any) -> None: ...
@@ -127,7 +135,7 @@ class VerifiedTrees(Verified):
     def paths(self) -> npt.NDArray[np.int32]:
         """[B, depth]: the accepted nodes, from the first to the last, then -1."""
 
-def verify_tree(tokens: Any, parents: Any, q: Any, p: Any, policies: Any, recursive: bool, proposed: int, seeds: Any,
+def verify_tree(tokens: Any, parents: Any, q: Any, p: Any, policies: Any, verifier: int, proposed: int, seeds: Any,
                 requests: Any, positions: Any, q_logits: bool, p_logits: bool, q_sampling: Sampling,
                 p_sampling: Sampling, end_of_text: Sequence[int], bonus: Any) -> VerifiedTrees: ...
 def verify(drafts: Any, q: Any, p: Any, policies: Any, verifier: int, seeds: Any, requests: Any, positions: Any,
@@ -137,10 +145,10 @@ def verify(drafts: Any, q: Any, p: Any, policies: Any, verifier: int, seeds: Any
 def draw(rows: Any, logits: bool, sampling: Sampling, edits: Edits, seeds: Any, requests: Any, positions: Any,
          step: int, coupled: bool) -> npt.NDArray[np.int32]: ...
 def law(policy: Policy, q: npt.NDArray[np.float64], p: npt.NDArray[np.float64], logits: bool, temperature: Any,
-        top_k: Any, top_p: Any, min_p: Any,
+        top_k: Any, top_p: Any, min_p: Any, order: int,
         pi: npt.NDArray[np.float64]) -> tuple[int, float, float, float, float]: ...
-def law_of_text(policy: TextPolicy, q: npt.NDArray[np.float64], p: npt.NDArray[np.float64], logits: bool, temperature: Any,
-                top_k: Any, top_p: Any, min_p: Any, state: float, pi: npt.NDArray[np.float64]) -> int: ...
+def law_of_text(policy: Policy, q: npt.NDArray[np.float64], p: npt.NDArray[np.float64], logits: bool, temperature: Any,
+                top_k: Any, top_p: Any, min_p: Any, order: int, state: float, pi: npt.NDArray[np.float64]) -> int: ...
 def audit(policy: Policy, verifier: int) -> tuple[float, int, int, bool]: ...
 def goodness_of_fit(counts: npt.NDArray[np.float64], law: npt.NDArray[np.float64],
                     false_alarm: float) -> tuple[float, float, float, bool, float]: ...

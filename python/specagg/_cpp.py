@@ -250,16 +250,18 @@ def _number(x: float, is_double: bool = False) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """The line, broken after commas and logical operators where it is longer than 100 columns."""
+    """The line, broken where it is longer than 100 columns: after a comma or a logical operator, else an operator."""
     indent = " " * (len(line) - len(line.lstrip()))
     lines = []
     while len(line) > 100 and not line.lstrip().startswith("//"):
         ends = [
-            x.end() for x in re.finditer(r", | (&&?|\|\|?) ", line) if x.end() > len(indent) + 8
+            [x.end() for x in re.finditer(where, line) if x.end() > len(indent) + 8]
+            for where in (r", | (&&?|\|\|?) ", r" [-+*/<>=]=? ")
         ]
-        if not ends:
+        fitting = next((fit for fit in ([x for x in e if x <= 101] for e in ends) if fit), None)
+        at = fitting[-1] if fitting else next((e[0] for e in ends if e), 0)
+        if not at:
             break
-        at = max((x for x in ends if x <= 101), default=ends[0])
         lines.append(line[: at - 1])
         line = f"{indent}    {line[at:]}"
     return "\n".join([*lines, line]) + "\n"

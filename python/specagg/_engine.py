@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ._core import Policy
 from ._policy import as_policy
-from ._verify import Sampling, Status, _named, _on_a_device, verify
+from ._verify import Drafts, Rows, Sampling, Status, Streams, _named, _on_a_device, _uncoupled, verify
 
 lossless = as_policy("lossless")
 greedy = 1e-5  # vLLM's bound: a temperature below it is 0
@@ -31,7 +31,7 @@ def _read(text: str) -> Setting:
     if len(verifiers) > 1:
         raise ValueError("verifier: given twice")
     verifier = verifiers[0].partition("=")[2] if verifiers else "token"
-    _named({"token": 0, "block": 1, "match": 2}, verifier, "verifier")
+    _named(dict.fromkeys(_uncoupled), verifier, "verifier")
     return Setting(as_policy(",".join(part for part in parts if part not in verifiers)), verifier)
 
 
@@ -112,23 +112,26 @@ def on_cpu(r: Round, how: Setting, log: logging.Logger) -> Decided:
     B, reads = len(offsets) - 1, how.policy.reads_draft
     logits, q = r.q is None or r.q_logits or reads, draft_logits(r) if reads else r.q
     seeds, positions = r.seeds.numpy().view(np.uint64), r.positions.numpy()
-    sampling = [r.temperature.double().numpy(), np.zeros(B, np.int64) if r.top_k is None else r.top_k.long().numpy(),
-                np.ones(B) if r.top_p is None else r.top_p.double().numpy()]
+    temperature = r.temperature.double().numpy()
+    top_k = np.zeros(B, np.int64) if r.top_k is None else r.top_k.long().numpy()
+    top_p = np.ones(B) if r.top_p is None else r.top_p.double().numpy()
     tokens = np.empty((B, r.most + 1), np.int32)
     log_pi, log_p = np.full((2, B, r.most + 1), np.nan)
     # no engine has the draft's row at a bonus token, so policies that read it have the target's law there
-    out = verify(r.drafts, q, r.rows, how.policy, how.verifier, seed=seeds, requests=0, positions=positions, offsets=offsets,
-                 rows=("logits" if logits else "probabilities", "logits"), sampling=Sampling(*sampling),
-                 draft_sampling=Sampling(sampling[0]) if logits else None, bonus="target" if reads else True, out=tokens)
+    rows = Rows(("logits" if logits else "probabilities", "logits"), Sampling(temperature, top_k, top_p, order="vllm"),
+                draft_sampling=Sampling(temperature) if logits else None)
+    out = verify(Drafts(r.drafts, offsets=offsets), q, r.rows, how.policy, how.verifier, rows=rows,
+                 streams=Streams(seeds, positions, requests=0), bonus="target" if reads else True, out=tokens)
     log_pi[:, : out.tokens.shape[1]], log_p[:, : out.tokens.shape[1]] = out.log_pi, out.log_p
     emitted, bad = out.emitted.copy(), out.statuses.copy()
     which = np.flatnonzero(bad)
     for i in which:
         log.warning("specagg: drafts of request %d of this batch are not followed: %s", i, Status(bad[i]).name)
     if len(which):  # a token of p after those that were accepted
-        more = verify(np.zeros(0, np.int32), None, r.rows[torch.from_numpy(offsets[which] + which + emitted[which])], lossless,
-                      how.verifier, seed=seeds[which], requests=0, positions=positions[which] + emitted[which],
-                      offsets=np.zeros(len(which) + 1, np.int64), sampling=Sampling(*(one[which] for one in sampling)))
+        none = Drafts(np.zeros(0, np.int32), offsets=np.zeros(len(which) + 1, np.int64))
+        more = verify(none, None, r.rows[torch.from_numpy(offsets[which] + which + emitted[which])], lossless, how.verifier,
+                      rows=Rows(sampling=Sampling(temperature[which], top_k[which], top_p[which], order="vllm")),
+                      streams=Streams(seeds[which], positions[which] + emitted[which], requests=0))
         at = which, emitted[which]
         tokens[at], log_pi[at], log_p[at] = more.tokens[:, 0], more.log_pi[:, 0], more.log_p[:, 0]
         emitted[which] += more.emitted
@@ -147,7 +150,7 @@ def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
     logits = r.q_logits or reads
     filters: dict[str, Any] = {}
     if r.top_k is not None or r.top_p is not None:
-        filters = dict(top_k=r.top_k, top_p=r.top_p)
+        filters = dict(top_k=r.top_k, top_p=r.top_p, filter_order="vllm")
         if q is not None and logits:  # drafts are drawn with the temperature only
             filters |= dict(draft_top_k=0, draft_top_p=1.0)
     out = cuda.verify(r.drafts.contiguous(), r.rows, q if logits else None, draft_probs=None if logits else q,

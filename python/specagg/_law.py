@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any, NamedTuple, Sequence, Tuple, Union
 
@@ -10,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from ._policy import PolicyLike, as_policy, policy as make_policy
-from ._text_policy import TextPolicy, _at_least_0
+from ._policy import PolicyLike, any_policy, as_policy, policy as make_policy
 from ._verify import Sampling, Status, _are_logits, _array, _named, _sampling, _verifiers
 
 Floats = npt.NDArray[np.float64]
 
 _most_texts = 2**20  # whose law is listed
-_How = Tuple[bool, Any, Any, Any, Any]  # whether rows are logits; temperature, top_k, top_p, min_p
+_How = Tuple[bool, Any, Any, Any, Any, int]  # whether rows are logits; temperature, top_k, top_p, min_p, order
 
 
 class Law(NamedTuple):
@@ -67,7 +67,7 @@ def _floats(x: npt.ArrayLike, name: str) -> Floats:
     return np.asarray(given, np.float64, order="C")
 
 
-def law(policy: PolicyLike | TextPolicy, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabilities",
+def law(policy: PolicyLike, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabilities",
         sampling: Sampling | None = None, state: float = 0.0, kept: npt.ArrayLike | None = None) -> Law:
     """The exact law of a policy, computed in double: for one pair of rows [V]; or, of a policy with state, for rows [n, V],
     a row for each token of a text, the joint law of texts, which goodness_of_fit() takes.
@@ -86,12 +86,12 @@ def law(policy: PolicyLike | TextPolicy, q: npt.ArrayLike, p: npt.ArrayLike, *, 
             raise ValueError(f"{one}: expected one number, as there is one pair of rows")
     if not -2**63 <= s.top_k < 2**63:
         raise ValueError(f"top_k: {s.top_k} is out of range")
-    how = logits, s.temperature, s.top_k, s.top_p, s.min_p
-    chosen = policy._core if isinstance(policy, TextPolicy) else as_policy(policy)
+    how = logits, s.temperature, s.top_k, s.top_p, s.min_p, s.order
+    chosen = any_policy(policy)
     if kept is not None and chosen.reads_draft:
         raise ValueError(f"kept: the policy {chosen.name} reads the draft's row, of which a cut leaves a part")
     begin = _at_least_0(state, "state")
-    if isinstance(chosen, _core.TextPolicy):
+    if chosen.of_text:
         return _law_of_text(chosen, _floats(q, "q"), _floats(p, "p"), how, begin)
     if begin:
         raise ValueError(f"state: the policy {chosen.name} has none")
@@ -103,6 +103,14 @@ def law(policy: PolicyLike | TextPolicy, q: npt.ArrayLike, p: npt.ArrayLike, *, 
     if kept is not None:
         numbers[0] = float(np.minimum(_distribution(q, how), pi)[_mask(kept, p.shape)].sum())
     return Law(pi, *numbers)
+
+
+def _at_least_0(x: Any, name: str) -> float:
+    if isinstance(x, bool) or not isinstance(x, (int, float)):
+        raise TypeError(f"{name}: expected a number, not {type(x).__name__}")
+    if not 0 <= x < math.inf:
+        raise ValueError(f"{name}: {x} is not a number of at least 0")
+    return float(x)
 
 
 def _check(why: int) -> None:
@@ -133,7 +141,7 @@ def _mask(kept: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return mask.astype(bool)
 
 
-def _law_of_text(policy: _core.TextPolicy, q: Floats, p: Floats, how: _How, state: float) -> Law:
+def _law_of_text(policy: _core.Policy, q: Floats, p: Floats, how: _How, state: float) -> Law:
     if policy.name == "by_position":
         raise ValueError("policy: by_position is of the positions of a round, and has no law of texts")
     if q.shape != p.shape or q.ndim not in (1, 2) or q.size == 0:

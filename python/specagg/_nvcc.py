@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Sequence
 
 from ._policy import policies
+from ._verify import _uncoupled, _verifiers
 
-_verifiers = {"token": "specagg::token_verifier", "block": "specagg::block_verifier", "match": "specagg::match_verifier",
-              "coupled": "specagg::cuda::coupled"}
 INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl"
 
-_OTHERS = "specagg: these headers have other policies than specagg._core"
+_OTHERS = "specagg: these headers have other policies or verifiers than specagg._core"
 # Of the catalogue: its line, with the parameters in their order.
 _OF_CATALOGUE = """#include <string_view>
 
@@ -43,8 +43,10 @@ SPECAGG_FUNCTION auto policy_of(const double* parameters) {{
 """
 _TEXT = """#include <specagg/backend/cuda/call.hpp>
 {policy}
+static_assert(std::string_view(std::tuple_element_t<{number}, specagg::all_verifiers>::name) == "{verifier}", "{others}");
 extern "C" int specagg_verify(const specagg::cuda::ragged_call* call, const double* parameters, void* stream) {{
-  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, {policies}, {verifier}{{}}, stream);
+  constexpr specagg::cuda::numbered_verifier<{number}> verifier;
+  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, {policies}, verifier, stream);
 }}
 extern "C" long long specagg_storage(const specagg::cuda::ragged_call* call) {{
   return specagg::cuda::storage_of_call<{target}, {draft}, {filtered}>(*call);
@@ -87,7 +89,8 @@ def text_of(policy: str, verifier: str, target: str, draft: str, filtered: bool 
     per_request: how many parameters each request has of its own, or 0."""
     return _TEXT.format(policy=policy + (_OF_REQUESTS.format(count=per_request) if per_request else ""),
                         policies="policy_of_request{parameters}" if per_request else "policy_of(parameters)",
-                        verifier=_verifiers[verifier], target=target, draft=draft, filtered=str(filtered).lower())
+                        verifier=verifier, number=_verifiers[verifier], others=_OTHERS, target=target, draft=draft,
+                        filtered=str(filtered).lower())
 
 
 BROUGHT = pathlib.Path(__file__).resolve().parent / "_cuda"  # libraries of this version's headers
@@ -193,11 +196,11 @@ def compiled(text: str, arch: str, how: Nvcc) -> pathlib.Path:
 
 def usual_texts() -> list[str]:
     """What a wheel may bring: the policies and verifiers of most requests, logits of each type, drafts with rows or not."""
-    verifiers, types = ("token", "block", "match"), ("float", "specagg::f16", "specagg::bf16")
+    types = "float", "specagg::f16", "specagg::bf16"
     rows = [text_of(catalogued_text(policy), verifier, one, one)
-            for policy in ("lossless", "token-v3", "ensemble", "lossy") for verifier in verifiers for one in types]
+            for policy in ("lossless", "token-v3", "ensemble", "lossy") for verifier in _uncoupled for one in types]
     return rows + [text_of(catalogued_text("lossless"), verifier, one, "specagg::cuda::one_hot")
-                   for verifier in verifiers for one in types]
+                   for verifier in _uncoupled for one in types]
 
 
 def build(folder: pathlib.Path, texts: Sequence[str], how: Nvcc) -> None:
@@ -232,27 +235,23 @@ class Array(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), ("element_bytes", ctypes.c_int64)]
 
 
-def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
-    return [(name, kind) for name in names.split()]
+def _members() -> list[tuple[str, Any]]:
+    """The members of cuda_call::ragged, as backend/cuda/call.hpp declares them: numbers, arrays and pointers."""
+    header = (include() / "specagg/backend/cuda/call.hpp").read_text()
+    body = header.split("struct ragged {")[1].split("\n};")[0]
+    types = {"std::int64_t": ctypes.c_int64, "array": Array}
+    return [(name.strip(" *"), ctypes.c_void_p if "*" in name else types[kind])
+            for kind, names in re.findall(r"^  (?:const )?([\w:]+)(\*? [^;]+);", body, re.M) for name in names.split(",")]
 
 
-ARRAYS = ("tokens cu_num_draft_tokens start seed request temperature draft_temperature top_k top_p min_p draft_top_k "
-          "draft_top_p draft_min_p bonus draft_row_numbers").split()
+_MEMBERS = _members()
+ARRAYS = [name for name, kind in _MEMBERS if kind is Array]
 
 
 class Call(ctypes.Structure):
-    """cuda_call::ragged of backend/cuda/call.hpp, whose members these are."""
+    """cuda_call::ragged of backend/cuda/call.hpp."""
 
-    _fields_ = [
-        *_fields(ctypes.c_int64, "requests vocabulary most drafted target_stride draft_stride draft_bonus bonus_from"),
-        *_fields(ctypes.c_void_p, "target draft"),
-        *_fields(Array, " ".join(ARRAYS)),
-        *_fields(ctypes.c_void_p, "target_mask draft_mask end_of_text"),
-        *_fields(ctypes.c_int64, "end_count"),
-        *_fields(Array, "out_tokens"),
-        *_fields(ctypes.c_void_p, "accepted emitted statuses log_pi log_p acceptances storage"),
-        *_fields(ctypes.c_int64, "storage_bytes device"),
-    ]
+    _fields_ = _MEMBERS
 
 
 if __name__ == "__main__":

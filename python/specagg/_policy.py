@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Sequence, Union
 
 from . import _core
 from ._core import Policy
@@ -26,16 +27,18 @@ class Parameter(NamedTuple):
 
 class Catalogued(NamedTuple):
     """A line of the catalogue: `law` is its equation in words, over rows q (draft) and p (target).
-    reads_draft: its law needs the draft's row, at the bonus position, too."""
+    reads_draft: its law needs the draft's row, at the bonus position, too. has_state: its law is that of a text, which
+    verify() and law() alone take."""
 
     name: str
     law: str
     reads_draft: bool
+    has_state: bool
     parameters: list[Parameter]
 
 
-_all = [Catalogued(name, law, reads, [Parameter(*one) for one in parameters])
-        for name, law, reads, parameters in _core.policies()]
+_all = [Catalogued(name, law, reads, has_state, [Parameter(*one) for one in parameters])
+        for name, law, reads, has_state, parameters in _core.policies()]
 _line = {one.name: i for i, one in enumerate(_all)}
 
 PolicyLike = Union[str, Policy]
@@ -101,13 +104,54 @@ def _parsed(text: str) -> Policy:
     return policy(text)
 
 
-def as_policy(given: PolicyLike) -> Policy:
+def any_policy(given: PolicyLike) -> Policy:
     """A policy as it is, or by its text."""
     if isinstance(given, Policy):
         return given
     if isinstance(given, str):
         return _parsed(given)
     raise _no_policy(given, "a name or specagg.policy(...)")
+
+
+def as_policy(given: PolicyLike) -> Policy:
+    """The same, of one that is no policy of a text."""
+    chosen = any_policy(given)
+    if chosen.of_text:
+        raise ValueError(f"policy: {chosen.name} is of a text: specagg.verify and specagg.law take it")
+    return chosen
+
+
+def by_position(policies: Sequence[PolicyLike]) -> Policy:
+    """Another policy at each position of a draft (C++: policy/policies_of.hpp): policies[j] is that of the token after j
+    drafted ones. As many as positions: gamma + 1, or gamma if no bonus is drawn; more are not looked at. They may depend
+    on the text and on the j drafted tokens, not on later ones.
+
+    TypeError, ValueError: no policies."""
+    if isinstance(policies, (str, bytes)) or not isinstance(policies, Iterable):
+        raise TypeError(f"policies: expected a list of policies, one for each position, not {type(policies).__name__}")
+    each = [as_policy(one) for one in policies]
+    if not each:
+        raise ValueError("policies: is empty; expected one for each position")
+    return Policy(_core.by_position, [], each)
+
+
+def phase(inside: PolicyLike, outside: PolicyLike, open: Union[int, Sequence[int]],
+          close: Union[int, Sequence[int]]) -> Policy:
+    """The policy `inside` after a token of `open`, as far as the next one of `close`; elsewhere `outside`. It has state:
+    1 inside, and 0 outside.
+
+    TypeError, ValueError: policies or ids that are none."""
+    return Policy(_core.phase, [], [as_policy(inside), as_policy(outside)], _marks(open, "open"), _marks(close, "close"))
+
+
+def _marks(given: Any, name: str) -> list[int]:
+    from ._verify import _ids
+
+    ids = [int(one) for one in _ids(given, name)]
+    for one in ids:
+        if not 0 <= one < 2**31:
+            raise ValueError(f"{name}: {one} is no token id")
+    return ids
 
 
 def _no_policy(given: object, expected: str) -> TypeError:

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from ._core import Verified, VerifiedTrees
-from ._policy import PolicyLike, as_policy
-from ._text_policy import TextPolicy
+from ._core import Policy, Verified, VerifiedTrees
+from ._policy import PolicyLike, any_policy, as_policy
 
 Ids = npt.NDArray[np.int32]
 Numbers = Union[float, npt.ArrayLike]
@@ -31,9 +31,12 @@ Origin = IntEnum("Origin", {"no_token": -1, **{name: i for i, name in enumerate(
 Origin.__doc__ = """What a number in Verified.origins says: the token was drafted and accepted, is drawn from the residual in place of a
 rejected one, or is a bonus, drawn where the draft has ended; no_token: there is none."""
 
-_tree_verifiers = {"traversal": False, "recursive": True}
-_proposals = {"greedy": 0, "sampled": 1, "top": 2, "independent": 3}  # draft/propose.hpp
-_verifiers = {"token": 0, "block": 1, "match": 2, "coupled": 3}
+# The numbers of verifiers and proposals, in the module's order.
+_verifiers = {name: i for i, (name, _) in enumerate(_core.verifiers)}
+_filter_orders = {name: number for number, name in enumerate(_core.filter_orders)}
+_uncoupled = [name for name, is_coupled in _core.verifiers if not is_coupled]
+_tree_verifiers = {name: i for i, name in enumerate(_core.tree_verifiers)}
+_proposals = {name: i for i, name in enumerate(_core.proposals)}
 
 
 def _refuse_lazy(x: Any, name: str) -> None:
@@ -97,25 +100,40 @@ def _ends(x: Any) -> list[int]:
     return [int(one) for one in _ids(x, "end_of_text") if 0 <= one <= np.iinfo(np.int32).max]
 
 
+def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"{what}: there is no {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
 class Sampling:
-    """How rows of logits are sampled: temperature (0: the most likely token), then top-k (0: off),
-    top-p and min-p. Each is a number, or an array [B] with one for each request. A value out of
-    range is the status invalid_parameter of that request."""
+    """How rows of logits are sampled: temperature (0: the most likely token), top-k (0: off), top-p
+    and min-p. Each is a number, or an array [B] with one for each request. A value out of range is the
+    status invalid_parameter of that request.
+
+    order  in which they act, each on the renormalised result of the step before:
+           "hugging-face"  temperature, top-k, top-p, min-p
+           "vllm"          temperature, min-p, top-k, top-p
+           "llama-cpp"     top-k, top-p, min-p, temperature
+           "joint"         temperature, top-k and top-p both of the whole row, min-p"""
 
     __slots__ = ("_core",)
 
     def __init__(self, temperature: Numbers = 1.0, top_k: Union[int, npt.ArrayLike] = 0,
-                 top_p: Numbers = 1.0, min_p: Numbers = 0.0) -> None:
+                 top_p: Numbers = 1.0, min_p: Numbers = 0.0, order: str = "hugging-face") -> None:
+        number = _named(_filter_orders, order, "order")
         self._core = _core.Sampling(_number(temperature, "temperature", np.float64), _number(top_k, "top_k", np.int64),
-                                    _number(top_p, "top_p", np.float64), _number(min_p, "min_p", np.float64))
+                                    _number(top_p, "top_p", np.float64), _number(min_p, "min_p", np.float64),
+                                    number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         s = self._core
-        return Sampling, (s.temperature, s.top_k, s.top_p, s.min_p)
+        return Sampling, (s.temperature, s.top_k, s.top_p, s.min_p, _core.filter_orders[s.order])
 
     def __repr__(self) -> str:
         s = self._core
-        return f"Sampling(temperature={s.temperature}, top_k={s.top_k}, top_p={s.top_p}, min_p={s.min_p})"
+        return (f"Sampling(temperature={s.temperature}, top_k={s.top_k}, top_p={s.top_p}, min_p={s.min_p}, "
+                f"order={_core.filter_orders[s.order]!r})")
 
 
 class Penalties:
@@ -140,11 +158,84 @@ class Penalties:
         self.history = [_ids(text, "history") for text in history]
 
 
+@dataclass(frozen=True, eq=False)
+class Drafts:
+    """The drafts of B requests: token ids, int32 or int64, [B, gamma], padded with -1; [gamma]: one request; or, with
+    offsets, all drafts one after the other.
+
+    lengths  [B]: how many tokens of each draft are used
+    offsets  [B + 1]: draft i is tokens[offsets[i]:offsets[i + 1]]
+    """
+
+    tokens: Any
+    lengths: npt.ArrayLike | None = None
+    offsets: npt.ArrayLike | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What the rows of q and p are.
+
+    kind            "logits" or "probabilities", or a pair: of q and of p
+    sampling        temperature and filters of the logits of p, and of q unless draft_sampling is given. An error with
+                    probabilities
+    draft_sampling  those of q
+    kept            bool [V], [B, V] or [B, gamma, V]: where the engine keeps a token that it drew from q; q itself is
+                    given whole. Give drafted tokens that were not kept, too: they are rejected, and what is owed for
+                    them is drawn (C++: rows/cut_row.hpp). It may not depend on the drawn token. For the verifiers
+                    "token" and "block", and policies that do not read the draft. draw() does not look at it
+    """
+
+    kind: str | tuple[str, str] = "logits"
+    sampling: Sampling | None = None
+    draft_sampling: Sampling | None = None
+    kept: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Streams:
+    """Which random numbers decide. They are a function of (seed, request, position) alone, each a number or [B];
+    requests for which all three are equal share them.
+
+    seed       a fresh one for each call unless given; None in a list: a fresh one for that request
+    positions  of the first drafted token in its text, so how many tokens stand before it; needed with a seed
+    requests   0 to B - 1 unless given
+    """
+
+    seed: Seeds = None
+    positions: Union[int, npt.ArrayLike, None] = None
+    requests: Union[int, npt.ArrayLike, None] = None
+
+
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """How logits of q and p are edited before they are sampled: penalties, then a mask, bool [V], [B, V] or
+    [B, gamma + 1, V]: False where a token may not be emitted."""
+
+    penalties: Penalties | None = None
+    mask: Any = None
+
+
+def _group(given: Any, kind: Any, name: str) -> Any:
+    if not isinstance(given, kind):
+        raise TypeError(f"{name}: expected specagg.{kind.__name__}, not {type(given).__name__}")
+    return given
+
+
+def _rows_of(given: Any) -> Rows:
+    """Rows, or their kind alone."""
+    return given if isinstance(given, Rows) else Rows(given)
+
+
 _as_it_is = Sampling()
 _unedited = _core.Edits(1.0, 0.0, 0.0, None, None)
 
 
-def _edits(penalties: Penalties | None, mask: Any) -> _core.Edits:
+def _edits(edits: Edits, logits: bool) -> _core.Edits:
+    """logits: whether all rows are."""
+    penalties, mask = _group(edits, Edits, "edits").penalties, edits.mask
+    if not logits and (mask is not None or penalties is not None):
+        raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
     if penalties is None and mask is None:
         return _unedited
     if penalties is None:
@@ -200,9 +291,10 @@ def _without_seed(seed: Any) -> list[bool]:
     return [one is None for one in seed] if isinstance(seed, (list, tuple)) else [seed is None]
 
 
-def _streams(seed: Any, requests: Any, positions: Any) -> tuple[Any, Any, Any]:
+def _streams(streams: Streams) -> tuple[Any, Any, Any]:
     """Which random numbers decide: no numbers that decided before. So without a seed a fresh one; and with a seed the
     caller must say where in its text a draft begins."""
+    seed, requests, positions = _group(streams, Streams, "streams").seed, streams.requests, streams.positions
     fresh = _without_seed(seed)
     if positions is None:
         if not all(fresh):
@@ -260,22 +352,15 @@ def _kinds(rows: str | tuple[str, str]) -> tuple[bool, bool]:
     return (_are_logits(rows),) * 2
 
 
-def _named(known: dict[str, Any], name: str, what: str) -> Any:
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"{what}: there is no {name!r}; there are {', '.join(known)}")
-    return known[name]
+def _policies(given: PolicyLike | Sequence[PolicyLike], one: Callable[[PolicyLike], Policy]) -> Any:
+    return [one(x) for x in given] if isinstance(given, (list, tuple)) else one(given)  # type: ignore[arg-type]
 
 
-def _policies(given: PolicyLike | Sequence[PolicyLike]) -> Any:
-    return [as_policy(one) for one in given] if isinstance(given, (list, tuple)) else as_policy(given)  # type: ignore[arg-type]
-
-
-def _policies_or_texts(given: Any) -> Any:
-    """The same, where a policy of a text may stand, too."""
-    def one(x: Any) -> Any:
-        return x._core if isinstance(x, TextPolicy) else as_policy(x)
-
-    return [one(x) for x in given] if isinstance(given, (list, tuple)) else one(given)
+def _samplings(rows: Rows, q_logits: bool, p_logits: bool) -> tuple[_core.Sampling, _core.Sampling]:
+    """Those of q and of p."""
+    p_sampling = _sampling(rows.sampling, "sampling", p_logits)
+    q_sampling = p_sampling if rows.draft_sampling is None else _sampling(rows.draft_sampling, "draft_sampling", q_logits)
+    return q_sampling, p_sampling
 
 
 def _sampling(given: Sampling | None, name: str, logits: bool) -> _core.Sampling:
@@ -293,32 +378,23 @@ def verify(
     drafts: Any,
     q: Any,
     p: Any,
-    policy: PolicyLike | TextPolicy | Sequence[PolicyLike | TextPolicy] = "lossless",
+    policy: PolicyLike | Sequence[PolicyLike] = "lossless",
     verifier: str = "token",
     *,
-    seed: Seeds = None,
-    requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike, None] = None,
-    rows: str | tuple[str, str] = "logits",
-    sampling: Sampling | None = None,
-    draft_sampling: Sampling | None = None,
-    penalties: Penalties | None = None,
-    mask: Any = None,
-    lengths: npt.ArrayLike | None = None,
-    offsets: npt.ArrayLike | None = None,
+    rows: str | tuple[str, str] | Rows = "logits",
+    streams: Streams = Streams(),
+    edits: Edits = Edits(),
     end_of_text: Union[int, Sequence[int]] = (),
     bonus: Bonus = True,
     acceptances: bool = False,
     skip: Any = None,
     state: Numbers = 0.0,
-    kept: Any = None,
     out: Any = None,
     on_invalid: str = "status",
 ) -> Verified:
     """Decides which drafted tokens of B requests are emitted, and draws one token more for each.
 
-    drafts     token ids, int32 or int64: [B, gamma], padded with -1; [gamma]: one request; or, with
-               offsets, all drafts one after the other
+    drafts     token ids [B, gamma], padded with -1, or Drafts(...)
     q, p       the rows of draft and target at each position, numpy arrays or CPU tensors (DLPack):
                float32, float64, and for logits float16 and bfloat16. q [B, gamma, V], p [B, gamma + 1,
                V]; without B for one request; with offsets q [N, V] and p [N + B, V]. The last
@@ -326,21 +402,12 @@ def verify(
                q is the row that the token was drawn from, draft_sampling included. Policies that read the
                draft need its row at the bonus position, too: q [B, gamma + 1, V], or [N + B, V].
                q = None: drafts without rows (n-grams, greedy), as if drawn with probability 1
-    policy     a name ("token_v3:alpha=0.3"), policy(...), a policy of a text (by_position() for another policy at each
-               position, regret_budget(), entropy_window(), phase()), or a list of B of them. One of a text counts as
-               reading the draft, and allows no ids as bonus
+    policy     a name ("token_v3:alpha=0.3"), policy(...), or a list of B of them. Policies of a text (by_position(),
+               phase(), "regret-budget", "entropy-window") count as reading the draft, and allow no ids as bonus
     verifier   "token", "block", "match" (exact match), "coupled" (drafts of draw(coupled=True))
-    seed, requests, positions
-               random numbers are a function of (seed, request, position) alone, each a number or [B];
-               requests for which all three are equal share them.
-               seed: a fresh one for each call unless given; None in a list: a fresh one for that request. positions: of the first drafted token in its text,
-               so how many tokens stand before it; needed with a seed. requests: 0 to B - 1 unless given
-    rows       "logits" or "probabilities", or a pair: of q and of p
-    sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given. An error
-               with probabilities
-    mask       bool [V], [B, V] or [B, gamma + 1, V]: False where a token may not be emitted; of q and p
-    lengths    [B]: how many tokens of each draft are used
-    offsets    [B + 1]: draft i is drafts[offsets[i]:offsets[i + 1]]
+    rows       "logits", "probabilities", or Rows(...): temperature and filters
+    streams    Streams(seed, positions): random numbers that can be repeated
+    edits      Edits(penalties, mask)
     end_of_text  ids after which a text ends
     bonus      what follows a draft whose tokens were all accepted: True: a token drawn from pi; "target": one drawn
                from p, for which no row of q is needed; False: none; ids [B]: these, drawn by the caller (-1: none), for
@@ -349,12 +416,8 @@ def verify(
     acceptances  whether acceptance_of_row and acceptance_of_token are computed, which takes a pass more over
                the rows of each drafted token, those after the first rejected one included
     skip       bool [B]: True: the request is left alone: no token, and the status ok
-    state      of regret_budget, entropy_window and phase: one number, or [B], after the text before the draft: 0 where a
+    state      of a policy with state: one number, or [B], after the text before the draft: 0 where a
                text begins, then the result's `states`. An error where it is none: NaN, or below 0
-    kept       bool [V], [B, V] or [B, gamma, V]: where the engine keeps a token that it drew from q; q itself is given
-               whole. Give drafted tokens that were not kept, too: they are rejected, and what is owed for them is drawn
-               (C++: rows/cut_row.hpp). It may not depend on the drawn token. For the verifiers "token" and "block", and
-               policies that do not read the draft
     out        int32 or int64 [B, W], W at least gamma + 1, a numpy array or a CPU tensor: gets the tokens, then -1
     on_invalid "status", or "raise": a ValueError names the first request whose status is not ok
 
@@ -372,35 +435,30 @@ def verify(
     """
     how = _named(_verifiers, verifier, "verifier")
     _named({"status": 0, "raise": 1}, on_invalid, "on_invalid")
-    if verifier == "coupled" and any(_without_seed(seed)):
+    given, what = drafts if isinstance(drafts, Drafts) else Drafts(drafts), _rows_of(rows)
+    _group(streams, Streams, "streams"), _group(edits, Edits, "edits")
+    if verifier not in _uncoupled and any(_without_seed(streams.seed)):
         raise ValueError("seed: coupled verification needs the seed that the drafts were drawn with")
     if _on_a_device(p):
         from . import cuda
 
-        for name, given in ("skip", skip), ("kept", kept), ("out", out), ("on_invalid", None if on_invalid == "status" else on_invalid):
-            if given is not None:
+        absent = {"skip": skip, "kept": what.kept, "out": out, "on_invalid": None if on_invalid == "status" else on_invalid}
+        for name, x in absent.items():
+            if x is not None:
                 raise ValueError(f"{name}: is not there on {p.device}")
-
-        return cuda._verify_padded(drafts, q, p, policy, verifier, dict(
-            seed=seed, requests=requests, positions=positions, rows=rows, sampling=sampling, draft_sampling=draft_sampling,
-            penalties=penalties, mask=mask, lengths=lengths, offsets=offsets, end_of_text=end_of_text, bonus=bonus,
-            acceptances=acceptances))  # type: ignore[return-value]
-    q_logits, p_logits = _kinds(rows)
-    if (mask is not None or penalties is not None) and not (q_logits and p_logits):
-        raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
-    p_sampling = _sampling(sampling, "sampling", p_logits)
+        return cuda._verify_padded(given, q, p, policy, verifier, what, streams, edits, end_of_text, bonus,
+                                   acceptances)  # type: ignore[return-value]
+    q_logits, p_logits = _kinds(what.kind)
+    edited = _edits(edits, q_logits and p_logits)
+    q_sampling, p_sampling = _samplings(what, q_logits, p_logits)
     if out is not None:
         _out_array(out)
     result = _core.verify(
-        drafts, q, p, _policies_or_texts(policy), how,
-        *_streams(seed, requests, positions),
-        q_logits, p_logits,
-        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits),
-        p_sampling, _edits(penalties, mask),
-        None if lengths is None else _number(lengths, "lengths", np.int64),
-        None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
+        given.tokens, q, p, _policies(policy, any_policy), how, *_streams(streams), q_logits, p_logits, q_sampling,
+        p_sampling, edited, None if given.lengths is None else _number(given.lengths, "lengths", np.int64),
+        None if given.offsets is None else np.ascontiguousarray(_number(given.offsets, "offsets", np.int64)),
         _ends(end_of_text), _bonus(bonus), _flag(acceptances, "acceptances"), _skipped(skip),
-        _number(state, "state", np.float64), kept)
+        _number(state, "state", np.float64), what.kept)
     return _finish(result, out, on_invalid)
 
 
@@ -409,31 +467,26 @@ def draw(
     *,
     step: int = 0,
     coupled: bool = False,
-    seed: Seeds = None,
-    requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike, None] = None,
-    rows: str = "logits",
-    sampling: Sampling | None = None,
-    penalties: Penalties | None = None,
-    mask: Any = None,
+    rows: str | tuple[str, str] | Rows = "logits",
+    streams: Streams = Streams(),
+    edits: Edits = Edits(),
 ) -> Ids:
     """Draws drafted token number `step` of a round from rows [B, V] (or [V]), with the random
-    numbers that verify() expects of the same seed, requests and positions (of token 0 of the round).
-    coupled: with the noise that verifier="coupled" shares. The other arguments as for verify(); of a mask
-    [B, rows, V] row `step` counts; the history of penalties has the tokens drafted before.
+    numbers that verify() expects of the same rows, streams and edits (positions: of token 0 of the round).
+    coupled: with the noise that verifier="coupled" shares. Of a mask [B, rows, V] row `step` counts; the history of
+    penalties has the tokens drafted before.
 
     Returns ids [B]; -1 where a row is invalid.
     """
-    coupled, logits = _flag(coupled, "coupled"), _are_logits(rows)
-    if coupled and any(_without_seed(seed)):
+    coupled, what = _flag(coupled, "coupled"), _rows_of(rows)
+    q_logits, p_logits = _kinds(what.kind)
+    if coupled and any(_without_seed(_group(streams, Streams, "streams").seed)):
         raise ValueError("seed: coupled drafts need a seed, the one that verify() is given")
-    if not logits and (mask is not None or penalties is not None):
-        raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
+    edited = _edits(edits, q_logits)
     step = _number(step, "step", np.uint32)
     if not isinstance(step, int) or not 0 <= step < 2**32:
         raise ValueError(f"step: {step} is not a number from 0 to 2^32 - 1")
-    return _core.draw(q, logits, _sampling(sampling, "sampling", logits), _edits(penalties, mask),
-                      *_streams(seed, requests, positions), step, coupled)
+    return _core.draw(q, q_logits, _samplings(what, q_logits, p_logits)[0], edited, *_streams(streams), step, coupled)
 
 
 def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
@@ -482,12 +535,8 @@ def verify_tree(
     verifier: str = "traversal",
     *,
     proposed: str = "greedy",
-    seed: Seeds = None,
-    requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike, None] = None,
-    rows: str | tuple[str, str] = "logits",
-    sampling: Sampling | None = None,
-    draft_sampling: Sampling | None = None,
+    rows: str | tuple[str, str] | Rows = "logits",
+    streams: Streams = Streams(),
     end_of_text: Union[int, Sequence[int]] = (),
     bonus: Bonus = True,
 ) -> VerifiedTrees:
@@ -507,11 +556,12 @@ def verify_tree(
 
     Returns VerifiedTrees: as Verified, and paths [B, depth], the accepted nodes.
     """
-    q_logits, p_logits = _kinds(rows)
-    p_sampling = _sampling(sampling, "sampling", p_logits)
+    what = _rows_of(rows)
+    if what.kept is not None:
+        raise ValueError("kept: is not there for trees")
+    q_logits, p_logits = _kinds(what.kind)
+    q_sampling, p_sampling = _samplings(what, q_logits, p_logits)
     return _core.verify_tree(
-        tokens, parents, q, p, _policies(policy), _named(_tree_verifiers, verifier, "verifier"),
-        _named(_proposals, proposed, "proposed"),
-        *_streams(seed, requests, positions), q_logits, p_logits,
-        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits), p_sampling,
+        tokens, parents, q, p, _policies(policy, as_policy), _named(_tree_verifiers, verifier, "verifier"),
+        _named(_proposals, proposed, "proposed"), *_streams(streams), q_logits, p_logits, q_sampling, p_sampling,
         _ends(end_of_text), _bonus(bonus))

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import _nvcc
+from . import _core, _nvcc
 from ._policy import PolicyLike, as_policy, policies
-from ._verify import Sampling, _ends, _kinds, _named, _streams, _verifiers
+from ._verify import Drafts, Edits, Rows, Sampling, Streams, _ends, _filter_orders, _kinds, _named, _streams, _verifiers
 from .traced import TracedPolicy
 
 _how = _nvcc.Nvcc()
@@ -187,16 +187,16 @@ def _outputs(tensors: Sequence[Tensor | None], most: int, log_probs: int, accept
 
 def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int], parameters: List[float]) -> List[Tensor]:
     """text: of the C++ file; tensors: _INPUTS, parameters of requests; flags: draft rows for the bonus, its choice,
-    log_probs, acceptances."""
+    the order of filters, log_probs, acceptances."""
     given, of_requests = dict(zip(_INPUTS, tensors)), tensors[-1]
     target, draft, tokens, end_of_text = given["target"], given["draft"], given["tokens"], given["end_of_text"]
     assert target is not None and tokens is not None
-    draft_bonus, bonus_from, log_probs, acceptances = flags
+    draft_bonus, bonus_from, order, log_probs, acceptances = flags
     out = _outputs(tensors, most, log_probs, acceptances)
     call = _nvcc.Call(
         requests=out[1].shape[0], vocabulary=target.shape[1], most=most, drafted=tokens.numel(),
         target_stride=target.stride(0), draft_stride=0 if draft is None else draft.stride(0), draft_bonus=draft_bonus,
-        bonus_from=bonus_from,
+        bonus_from=bonus_from, filter_order=order,
         end_count=0 if end_of_text is None else end_of_text.numel(), out_tokens=_array(out[0]),
         accepted=_pointer(out[1]), emitted=_pointer(out[2]), statuses=_pointer(out[3]), device=target.device.index or 0,
         acceptances=_pointer(out[-1]) if acceptances else None)
@@ -224,7 +224,7 @@ def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int]
 def _described(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int], parameters: List[float]
                ) -> List[Tensor]:
     """Tensors of the shapes that _run() returns."""
-    return _outputs(tensors, most, *flags[2:])
+    return _outputs(tensors, most, *flags[3:])
 
 
 if hasattr(torch.library, "custom_op"):  # torch 2.4
@@ -253,12 +253,11 @@ def verify(
     draft_temperature: Numbers = None,
     top_k: Numbers = None, top_p: Numbers = None, min_p: Numbers = None,
     draft_top_k: Numbers = None, draft_top_p: Numbers = None, draft_min_p: Numbers = None,
+    filter_order: str = "hugging-face",
     bonus: Union[bool, str, Tensor] = True, draft_row_numbers: Tensor | None = None,
-    target_mask: Tensor | None = None,
-    draft_mask: Tensor | None = None,
+    target_mask: Tensor | None = None, draft_mask: Tensor | None = None,
     end_of_text: Union[int, Tensor, None] = None,
-    log_probs: bool = False,
-    acceptances: bool = False,
+    log_probs: bool = False, acceptances: bool = False,
 ) -> Verified:
     """Decides which drafted tokens of B requests are emitted, and draws one token more for each. All tensors are on
     one device; numbers stand for tensors [B] that repeat them. V <= 2^18, gamma <= 16.
@@ -286,6 +285,7 @@ def verify(
                      filters of logits, as specagg.Sampling has them: top_k int32 or int64, the others float32 (whose
                      values count as they are) or float64; off unless given. Of the draft: the same, unless draft_top_k,
                      draft_top_p, draft_min_p are given. Calls with filters have kernels of their own
+    filter_order     in which order temperature and filters act, as the order of specagg.Sampling
     bonus            what follows a draft whose tokens are all accepted: True: a token drawn from pi; "target": from the
                      target's row; False: none; int32 or int64 [B]: this one, with log-probabilities NaN, below 0: none
     target_mask, draft_mask
@@ -300,6 +300,7 @@ def verify(
     says. Nothing here waits for the device.
     """
     _named(_verifiers, verifier, "verifier")
+    order = _named(_filter_orders, filter_order, "filter_order")
     if not isinstance(target_logits, Tensor) or not isinstance(draft_token_ids, Tensor):
         raise TypeError("draft_token_ids, target_logits: expected tensors")
     device = target_logits.device
@@ -330,7 +331,7 @@ def verify(
     bonus_rows = draft is not None and B > 0 and draft_rows == N + B
     out = _operator(text, [target_logits, draft, tokens, *numbers, target_mask, draft_mask, _end_ids(end_of_text, device),
                            *filters, given_bonus, draft_row_numbers, of_requests], most,
-                    [int(bonus_rows), bonus_from, int(log_probs), int(acceptances)], values)
+                    [int(bonus_rows), bonus_from, order, int(log_probs), int(acceptances)], values)
     log_pi, log_p = out[4:6] if log_probs else (None, None)
     return Verified(out[0], out[1], out[2], out[3], log_pi, log_p, out[-1] if acceptances else None)
 
@@ -401,6 +402,11 @@ def _sampled(sampling: Sampling | None, draft_sampling: Sampling | None, device:
 
     found: dict[str, Any] = {}
     on = is_on(sampling), is_on(draft_sampling)
+    orders = {_core.filter_orders[one._core.order] for one, filters in zip((sampling, draft_sampling), on) if one and filters}
+    if len(orders) > 1:
+        raise ValueError(f"draft_sampling: on {device} it has the order of sampling; not {' and '.join(sorted(orders))}")
+    if orders:
+        found["filter_order"] = orders.pop()
     for prefix, one, wanted in ("", sampling, on[0]), ("draft_", draft_sampling, on[0] or on[1]):
         if one is None:
             continue
@@ -440,40 +446,40 @@ def _one_policy(given: Sequence[Any], device: torch.device) -> tuple[str, dict[s
     return names[0], {name: values[:, i].contiguous() for i, name in enumerate(known)}
 
 
-def _verify_padded(drafts: Any, q: Tensor | None, p: Tensor, policy: Any, verifier: str, options: Mapping[str, Any]) -> Verified:
+def _verify_padded(drafts: Drafts, q: Tensor | None, p: Tensor, policy: Any, verifier: str, what: Rows, streams: Streams,
+                   edits: Edits, end_of_text: Any, bonus: Any, acceptances: bool) -> Verified:
     """specagg.verify() where p is on a device: the arguments of verify() above from its own."""
     device = p.device
-    for name in "penalties", "mask":
-        if options[name] is not None:
+    for name, x in ("penalties", edits.penalties), ("mask", edits.mask):
+        if x is not None:
             raise ValueError(f"{name}: is not there on {device}; specagg.cuda.verify has target_mask and draft_mask")
     parameters = None
     if isinstance(policy, (list, tuple)):
         policy, parameters = _one_policy(policy, device)
-    q_logits, p_logits = _kinds(options["rows"])
-    ids = drafts if isinstance(drafts, Tensor) else torch.as_tensor(np.asarray(drafts)).to(device)
-    offsets = options["offsets"]
+    q_logits, p_logits = _kinds(what.kind)
+    ids = drafts.tokens if isinstance(drafts.tokens, Tensor) else torch.as_tensor(np.asarray(drafts.tokens)).to(device)
+    offsets = drafts.offsets
     if offsets is None and ids.dim() == 1:  # one request
         ids, q, p = ids[None], None if q is None else q[None], p[None]
     gamma, counts = ids.shape[-1], None
     if offsets is not None:
         starts = torch.as_tensor(offsets).to(device)  # waits for the device if they are there
         counts, gamma = starts[1:].contiguous(), int((starts[1:] - starts[:-1]).max()) if len(starts) > 1 else 0
-    if options["lengths"] is not None:
+    if drafts.lengths is not None:
         if counts is not None:
             raise ValueError(f"lengths: on {device} not together with offsets: end a draft with -1")
-        lengths = _numbers(options["lengths"], device, torch.int64)
+        lengths = _numbers(drafts.lengths, device, torch.int64)
         ids = ids.masked_fill(torch.arange(gamma, device=device) >= torch.as_tensor(lengths, device=device).reshape(-1, 1), -1)
-    seed, requests, positions = options["seed"], options["requests"], options["positions"]
+    seed, requests, positions = streams.seed, streams.requests, streams.positions
     if positions is None:
-        positions = _streams(seed, None, None)[2]
+        positions = _streams(Streams(seed))[2]
     seed = secrets.randbits(63) if seed is None else seed
     rows = None if q is None else _flat_rows("q", q, (gamma, gamma + 1), offsets is not None)
-    ends = options["end_of_text"]
     return verify(
         ids.contiguous(), _flat_rows("p", p, (gamma + 1,), offsets is not None), rows if q_logits else None,
         draft_probs=None if q_logits else rows, target_probs=not p_logits, cu_num_draft_tokens=counts,
         max_spec_len=None if counts is None else gamma, policy=policy, parameters=parameters, verifier=verifier,
         seeds=_numbers(seed, device, torch.int64), positions=_numbers(positions, device, torch.int64),
-        requests=_numbers(requests, device, torch.int64), **_sampled(options["sampling"], options["draft_sampling"], device),
-        end_of_text=ends if isinstance(ends, int) else torch.tensor(_ends(ends), dtype=torch.int32, device=device),
-        bonus=_given_bonus(options["bonus"], device), log_probs=True, acceptances=options["acceptances"])
+        requests=_numbers(requests, device, torch.int64), **_sampled(what.sampling, what.draft_sampling, device),
+        end_of_text=end_of_text if isinstance(end_of_text, int) else torch.tensor(_ends(end_of_text), dtype=torch.int32, device=device),
+        bonus=_given_bonus(bonus, device), log_probs=True, acceptances=acceptances)

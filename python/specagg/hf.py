@@ -27,7 +27,7 @@ from ._hf_cache import Cached
 from ._hf_config import HANDED_OVER, OTHERWISE, new_tokens, processors_of, refuse_others, values_of
 from ._law import law
 from ._policy import PolicyLike, as_policy
-from ._verify import Sampling, Status, draw, verify
+from ._verify import Rows, Sampling, Status, Streams, _uncoupled, draw, verify
 
 
 @dataclass
@@ -111,10 +111,10 @@ class _Decoding:
     def sizes(self) -> list[int]:
         return [len(self.sequences[b]) - self.pads[b] for b in self.active]
 
-    def streams(self) -> dict[str, Any]:
+    def how(self) -> dict[str, Any]:
         """The random numbers of a round are a function of seed, request and position."""
-        return {"seed": self.seeds[self.active], "requests": self.requests[self.active],
-                "positions": np.array(self.sizes(), np.uint32), "sampling": self.sampling}
+        streams = Streams(self.seeds[self.active], np.array(self.sizes(), np.uint32), self.requests[self.active])
+        return {"rows": Rows(sampling=self.sampling), "streams": streams}
 
     def rows(self, model: Cached, drafts: Sequence[list[int]], wanted: Sequence[int]) -> Any:
         """The model's rows at the last wanted[b] positions of text and draft, edited by the processors, on the CPU.
@@ -153,7 +153,7 @@ class _Decoding:
             if not any(wanted):
                 break
             rows.append(self.rows(self.draft, drafts, wanted)[:, 0])
-            tokens = draw(rows[-1], step=step, coupled=self.verifier == "coupled", **self.streams())
+            tokens = draw(rows[-1], step=step, coupled=self.verifier not in _uncoupled, **self.how())
             for d, m, w, token in zip(drafts, most, wanted, tokens.tolist()):
                 if w and step < m and token >= 0:
                     d.append(token)
@@ -172,7 +172,7 @@ class _Decoding:
         drafted = [len(d) for d in drafts]
         self.times = (calls, times[1] - times[0], times[2] - times[1])
         ids = np.array([d + [-1] * (max(drafted) - len(d)) for d in drafts], np.int32)
-        out = verify(ids, q, p, self.policy, self.verifier, end_of_text=self.eos, **self.streams())
+        out = verify(ids, q, p, self.policy, self.verifier, end_of_text=self.eos, **self.how())
         accepted = out.accepted.tolist()
         for b, status in zip(self.active, out.statuses.tolist()):
             if status:
@@ -205,7 +205,7 @@ class _Decoding:
         return [[token] for token in tokens], [1] * len(none), [1 - d for d in deferred]
 
     def one_token(self, rows: Any) -> list[int]:
-        tokens: list[int] = draw(rows, **self.streams()).tolist()
+        tokens: list[int] = draw(rows, **self.how()).tolist()
         if min(tokens) < 0:
             raise RuntimeError(f"request {self.active[tokens.index(-1)]}: no token can be drawn: invalid_row")
         return tokens

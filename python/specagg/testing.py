@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ._law import Floats
 from ._policy import PolicyLike
 from ._texts import Found, Ids, Rows, Text, branches_of, compare, law_of_texts, planned, tests_of
-from ._verify import Sampling, _ids, draw
+from ._verify import Sampling, Streams, _ids, draw
 
 Engine = Callable[[list[list[int]], list[int]], Sequence[Sequence[int]]]
 Step = Callable[[Ids, Optional[Floats], Floats, npt.NDArray[np.uint64], Ids], Any]
@@ -150,7 +150,7 @@ def in_rounds(step: Step, draft: Rows, target: Rows, *, length: int, gamma: int 
                 found = row(draft, prefix) if len(prefix) == len(prefixes[b]) + j else None
                 q[b, j] = blank if found is None else found
             drafts[:, j] = np.where(np.isnan(q[:, j]).any(-1), -1, q[:, j].argmax(-1)) if not sampled else draw(
-                q[:, j], rows="probabilities", seed=seeds, requests=0, positions=positions.astype(np.uint32), step=j)
+                q[:, j], step=j, rows="probabilities", streams=Streams(seeds, positions.astype(np.uint32), requests=0))
             ahead = [prefix + (int(d),) if d >= 0 else prefix for prefix, d in zip(ahead, drafts[:, j])]
         return drafts, np.nan_to_num(q, nan=0.0)
 

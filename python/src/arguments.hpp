@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <specagg/policy/policy.hpp>
 #include <specagg/thread_pool.hpp>
 
 #include "engine.hpp"
@@ -261,18 +262,49 @@ class per_request {
 
 // ---- what Python sees ---------------------------------------------------------------------------
 
+// A policy, which owns what `chosen` views. Its parts, policies too, are kept alive.
 struct policy {
   engine::policy chosen;
-  engine::known_policy known;
-  bool of_text = false;
+  engine::known_policy known{};
+  std::vector<double> values;
+  std::vector<nb::object> parts;
+  std::vector<token_id> open, close;
+
+  policy(int line, std::vector<double> parameters, std::vector<nb::object> of,
+         std::vector<token_id> open_ids, std::vector<token_id> close_ids)
+      : values(std::move(parameters)),
+        parts(std::move(of)),
+        open(std::move(open_ids)),
+        close(std::move(close_ids)) {
+    for (const nb::object& one : parts)
+      chosen_parts_.push_back(nb::cast<const policy&>(one).chosen);
+    chosen = {line, values, chosen_parts_.data(), chosen_parts_.size(), open, close};
+    if (!specagg_engine_policy(line, &known) || values.size() != known.count ||
+        (line == engine::phase && parts.size() != 2))
+      refuse("policy: no such policy");
+  }
+  policy(const policy&) = delete;
+
+  // Whether a text has a state that calls carry on.
+  bool has_state() const { return known.of_text && chosen.line != engine::by_position; }
+  // Whether x may be its state (policy/stateful.hpp).
+  void check_state(double x, const std::string& whose = "") const {
+    const bool flag = chosen.line == engine::phase;
+    if (!has_state() || (flag ? x == 0 || x == 1 : x >= 0 && specagg::is_finite(x))) return;
+    refuse("state: ", whose, nb::repr(nb::float_(x)).c_str(), " is no state of ", known.name,
+           ": expected ", flag ? "0 or 1" : "a finite number of at least 0");
+  }
+
+ private:
+  std::vector<engine::policy> chosen_parts_;
 };
 
 // As the catalogue writes it: "lossy:alpha=0.2,beta=exact".
 inline std::string text_of(const policy& one) {
   std::string text = one.known.name;
   for (std::size_t k = 0; k < one.known.count; ++k) {
-    const engine::parameter& named = one.known.parameters[k];
-    const double x = one.chosen.parameters[k];
+    const engine::parameter named = specagg_engine_parameter(one.chosen.line, k);
+    const double x = one.values[k];
     const nb::object number = nb::float_(x);
     text += (k ? "," : ":") + std::string(named.name) + "=" +
             (named.word && x == named.usual ? named.word : nb::repr(number).c_str());
@@ -280,45 +312,16 @@ inline std::string text_of(const policy& one) {
   return text;
 }
 
-// A policy of a whole text. For `known` it reads the draft: one of its policies may.
-struct text_policy : policy {
-  engine::text_policy text;
-  text_policy(int kind, const std::vector<const policy*>& policies, double first, double second,
-              std::vector<token_id> open_ids, std::vector<token_id> close_ids)
-      : open(std::move(open_ids)), close(std::move(close_ids)) {
-    static constexpr const char* names[] = {"by_position", "regret_budget", "entropy_window",
-                                            "phase"};
-    for (const policy* one : policies) each.push_back(one->chosen);
-    text = {engine::text_kind(kind), each, first, second, open, close};
-    known.name = names[kind];
-    known.reads_draft = true;
-    of_text = true;
-  }
-  text_policy(const text_policy&) = delete;
-
-  // Whether x may be its state (verify/stateful.hpp); by_position has none.
-  void check_state(double x, const std::string& whose = "") const {
-    using enum engine::text_kind;
-    const bool flag = text.kind == phase;
-    if (text.kind == by_position || (flag ? x == 0 || x == 1 : x >= 0 && specagg::is_finite(x)))
-      return;
-    refuse("state: ", whose, nb::repr(nb::float_(x)).c_str(), " is no state of ", known.name,
-           ": expected ", flag ? "0 or 1" : "a finite number of at least 0");
-  }
-
- private:
-  std::vector<engine::policy> each;
-  std::vector<token_id> open, close;
-};
-
 struct sampling {
   nb::object temperature, top_k, top_p, min_p;
+  int order;  // of enum filter_order, for all requests
 };
 
 inline specagg::sampling sampling_of(double temperature, std::int64_t top_k, double top_p,
-                                     double min_p) {
+                                     double min_p, int order) {
   return {top_k < 0 ? -1.0 : temperature,  // refused: invalid_parameter
-          std::uint32_t(std::clamp<std::int64_t>(top_k, 0, 0xffffffff)), top_p, min_p};
+          std::uint32_t(std::clamp<std::int64_t>(top_k, 0, 0xffffffff)), top_p, min_p,
+          specagg::filter_order(order)};
 }
 
 // The values for each request.
@@ -326,13 +329,15 @@ struct samplings {
   per_request<double> temperature;
   per_request<std::int64_t> top_k;
   per_request<double> top_p, min_p;
+  int order;
   samplings(const sampling& s, std::size_t requests)
       : temperature(s.temperature, "temperature", requests),
         top_k(s.top_k, "top_k", requests),
         top_p(s.top_p, "top_p", requests),
-        min_p(s.min_p, "min_p", requests) {}
+        min_p(s.min_p, "min_p", requests),
+        order(s.order) {}
   specagg::sampling operator[](std::size_t i) const {
-    return sampling_of(temperature[i], top_k[i], top_p[i], min_p[i]);
+    return sampling_of(temperature[i], top_k[i], top_p[i], min_p[i], order);
   }
 };
 

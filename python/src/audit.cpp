@@ -6,15 +6,9 @@
 
 #include "any.hpp"
 
-engine::audit engine::audited(const policy& chosen, verifier how) {
+engine::audit engine::audited(const policy& chosen, std::size_t verifier) {
   const any_policy policy = make(chosen);
   policy_audit found;
-  const auto with = [&](const auto& verifier) { found = audit_policy(policy, verifier); };
-  switch (how) {
-    case verifier::token: with(token_verifier{}); break;
-    case verifier::block: with(block_verifier{}); break;
-    case verifier::match: with(match_verifier{}); break;
-    case verifier::coupled: with(coupled_verifier{coupled_noise(0)}); break;
-  }
+  with_verifier(verifier, 0, 0, [&](const auto& how) { found = audit_policy(policy, how); });
   return {found.worst.error, found.pairs, found.undefined + found.no_law, found.passed()};
 }

@@ -65,7 +65,7 @@ void bind_draw(nb::module_& m) {
 void bind_law(nb::module_& m) {
   // (status, acceptance, TV(pi, p), TV(q, p), KL(pi || p)); pi is written if it is given.
   m.def("law", [](const policy& p, const numbers& q_row, const numbers& p_row, bool logits,
-                  double temperature, std::int64_t top_k, double top_p, double min_p,
+                  double temperature, std::int64_t top_k, double top_p, double min_p, int order,
                   nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> pi) {
     const std::size_t V = p_row.shape(0);
     if (q_row.shape(0) != V || pi.shape(0) != V) refuse("q, p: rows of different sizes");
@@ -73,7 +73,7 @@ void bind_law(nb::module_& m) {
       return engine::rows{
           logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
           reinterpret_cast<const std::byte*>(x.data()), 0, 1,
-          sampling_of(temperature, top_k, top_p, min_p)};
+          sampling_of(temperature, top_k, top_p, min_p, order)};
     };
     const engine::pair both{V, rows(q_row), rows(p_row), specagg::no_token, p.chosen};
     warn_of_probabilities("q", both.q, V);
@@ -93,9 +93,9 @@ void bind_law_of_text(nb::module_& m) {
   // The status. pi: V^n numbers, the law of texts whose tokens have the n rows of q and of p.
   using table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
   m.def("law_of_text",
-        [](const text_policy& one, const table& q_rows, const table& p_rows, bool logits,
-           double temperature, std::int64_t top_k, double top_p, double min_p, double state,
-           nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> pi) {
+        [](const policy& one, const table& q_rows, const table& p_rows, bool logits,
+           double temperature, std::int64_t top_k, double top_p, double min_p, int order,
+           double state, nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> pi) {
           const std::size_t n = p_rows.shape(0), V = p_rows.shape(1);
           std::size_t texts = 1;
           for (std::size_t i = 0; i < n && texts <= pi.shape(0); ++i) texts *= V;
@@ -105,23 +105,23 @@ void bind_law_of_text(nb::module_& m) {
             const engine::rows all{
                 logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
                 reinterpret_cast<const std::byte*>(x.data()), std::ptrdiff_t(V * sizeof(double)), n,
-                sampling_of(temperature, top_k, top_p, min_p)};
+                sampling_of(temperature, top_k, top_p, min_p, order)};
             warn_of_probabilities(name, all, V);
             return all;
           };
           one.check_state(state);
-          const engine::text_rows text{V, rows("q", q_rows), rows("p", p_rows), &one.text, state};
+          const engine::text_rows text{V, rows("q", q_rows), rows("p", p_rows), one.chosen, state};
           nb::gil_scoped_release released;
           return int(specagg_engine_law_of_text(&text, pi.data()));
         });
 }
 
 void bind_audit(nb::module_& m) {
-  m.def("audit", [](const policy& p, int verifier) {
+  m.def("audit", [](const policy& p, std::size_t verifier) {
     engine::audit a;
     {
       nb::gil_scoped_release released;
-      a = engine::audited(p.chosen, engine::verifier(verifier));
+      a = engine::audited(p.chosen, verifier);
     }
     return nb::make_tuple(a.worst_error, a.pairs, a.undefined, a.passed);
   });

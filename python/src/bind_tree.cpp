@@ -25,7 +25,7 @@ struct verified_trees : verified {
 
 struct tree_arguments {
   nb::handle tokens, parents, q, p, policies;
-  bool recursive;
+  std::size_t verifier;
   int proposed;
   nb::handle seeds, requests, positions;
   bool q_logits, p_logits;
@@ -126,7 +126,7 @@ verified_trees verify_trees(const tree_arguments& a) {
       r.q = rows(q, q_sampling[i]);
       r.p = rows(p, p_sampling[i]);
       r.proposed = a.proposed;
-      r.recursive = a.recursive;
+      r.verifier = a.verifier;
       r.policy = policies[i]->chosen;
       r.seed = numbers.seed[i];
       r.id = numbers.id(i);
@@ -161,16 +161,16 @@ void bind_tree(nb::module_& m) {
   m.def(
       "verify_tree",
       [](nb::handle tokens, nb::handle parents, nb::handle q, nb::handle p, nb::handle policies,
-         bool recursive, int proposed, nb::handle seeds, nb::handle requests, nb::handle positions,
-         bool q_logits, bool p_logits, const sampling& q_sampling, const sampling& p_sampling,
-         const std::vector<token_id>& end_of_text, nb::handle bonus) {
-        return verify_trees({tokens, parents, q, p, policies, recursive, proposed, seeds, requests,
+         std::size_t verifier, int proposed, nb::handle seeds, nb::handle requests,
+         nb::handle positions, bool q_logits, bool p_logits, const sampling& q_sampling,
+         const sampling& p_sampling, const std::vector<token_id>& end_of_text, nb::handle bonus) {
+        return verify_trees({tokens, parents, q, p, policies, verifier, proposed, seeds, requests,
                              positions, q_logits, p_logits, q_sampling, p_sampling, end_of_text,
                              bonus});
       },
-      "tokens"_a.none(), "parents"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a,
-      "recursive"_a, "proposed"_a, "seeds"_a, "requests"_a.none(), "positions"_a, "q_logits"_a,
-      "p_logits"_a, "q_sampling"_a, "p_sampling"_a, "end_of_text"_a, "bonus"_a);
+      "tokens"_a.none(), "parents"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a,
+      "proposed"_a, "seeds"_a, "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a,
+      "q_sampling"_a, "p_sampling"_a, "end_of_text"_a, "bonus"_a);
 }
 
 }  // namespace python

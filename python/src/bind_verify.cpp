@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include <specagg/verify/verifiers.hpp>
+
 #include "bindings.hpp"
 #include "verified.hpp"
 
@@ -14,7 +16,7 @@ namespace {
 
 struct verify_arguments {
   nb::handle drafts, q, p, policies;
-  int verifier;
+  std::size_t verifier;
   nb::handle seeds, requests, positions;
   bool q_logits, p_logits;
   const sampling& q_sampling;
@@ -32,12 +34,6 @@ bool draws(specagg::bonus_choice bonus) { return bonus && !bonus.is_given(); }
 // Whether the draft's row is, too.
 bool reads_draft(specagg::bonus_choice bonus, const policy& one) {
   return draws(bonus) && !bonus.is_target() && one.known.reads_draft;
-}
-
-// Whether the text has a state that calls carry on.
-bool has_state(const policy& one) {
-  return one.of_text &&
-         static_cast<const text_policy&>(one).text.kind != engine::text_kind::by_position;
 }
 
 // The drafts of a call: of one request, [B, gamma], or with offsets one after the other.
@@ -153,6 +149,21 @@ engine::rows rows_of(std::size_t i, const drafts_of& drafts, const placed_rows& 
   return mine;
 }
 
+// A verifier that uses no row of the draft cannot use a cut one.
+void check_cut(std::size_t verifier) {
+  std::string names;
+  bool uses_rows = false;
+  std::size_t number = 0;
+  specagg::for_each_verifier(0, 0, [&]<class V>(const V& one) {
+    if (V::reads_draft_rows(false)) {
+      names += (names.empty() ? "" : " and ") + std::string(one.name);
+      uses_rows |= number == verifier;
+    }
+    ++number;
+  });
+  if (!uses_rows) refuse("kept: is for the verifiers ", names);
+}
+
 // What a policy of a text, and a cut row, ask for.
 void check_policies(const verify_arguments& a, const drafts_of& drafts,
                     const std::vector<const policy*>& policies,
@@ -162,18 +173,16 @@ void check_policies(const verify_arguments& a, const drafts_of& drafts,
     if (!a.kept.is_none() && one.known.reads_draft)
       refuse("kept: the policy ", one.known.name,
              " reads the draft's row, of which a cut leaves a part; it must be one that does not");
-    if (!one.of_text) continue;
-    const engine::text_policy& text = static_cast<const text_policy&>(one).text;
+    if (!one.known.of_text) continue;
     if (bonuses[i].is_given())
       refuse("bonus: of a policy of a text (", one.known.name,
              ") it is True, False or \"target\", and no token");
     const std::size_t needed = drafts.size[i] + draws(bonuses[i]);
-    if (text.kind == engine::text_kind::by_position && text.policies.size() < needed)
-      refuse("policy: by_position has ", text_of(text.policies.size()), " policies, where request ",
+    if (one.chosen.line == engine::by_position && one.parts.size() < needed)
+      refuse("policy: by_position has ", text_of(one.parts.size()), " policies, where request ",
              text_of(i), " has ", text_of(needed), " positions, that of the bonus included");
   }
-  if (!a.kept.is_none() && a.verifier > int(engine::verifier::block))
-    refuse("kept: is for the verifiers token and block");
+  if (!a.kept.is_none()) check_cut(a.verifier);
 }
 
 // Which requests are left alone.
@@ -193,25 +202,21 @@ std::vector<double> states_of(nb::handle given, const std::vector<const policy*>
   const per_request<double> state(given, "state", policies.size());
   std::vector<double> states(policies.size(), std::numeric_limits<double>::quiet_NaN());
   for (std::size_t i = 0; i < policies.size(); ++i)
-    if (has_state(*policies[i])) {
+    if (policies[i]->has_state()) {
       states[i] = state[i];
-      if (!skipped[i])
-        static_cast<const text_policy&>(*policies[i])
-            .check_state(state[i], "request " + text_of(i) + ": ");
+      if (!skipped[i]) policies[i]->check_state(state[i], "request " + text_of(i) + ": ");
     }
   return states;
 }
 
-// If it is not by a policy of one position and whole rows: by what else r is verified.
-void verify_otherwise(engine::request& r, const policy& one, double& state,
-                      std::pair<const std::uint8_t*, std::ptrdiff_t> kept) {
-  if (one.of_text) {
-    r.by = specagg_engine_verify_text;
-    r.text = &static_cast<const text_policy&>(one).text;
-    r.state = &state;
-  }
-  std::tie(r.kept, r.kept_stride) = kept;
-  if (r.kept) r.by = specagg_engine_verify_cut;
+// By one policy for all positions or by one of a text, with whole rows or cut ones.
+specagg::verdict decide(const engine::request& r, bool of_text, double& state,
+                        std::pair<const std::uint8_t*, std::ptrdiff_t> kept) {
+  specagg::verdict v;
+  if (kept.first) specagg_engine_verify_cut(&r, kept.first, kept.second, &v);
+  else if (of_text) specagg_engine_verify_text(&r, &state, &v);
+  else specagg_engine_verify(&r, &v);
+  return v;
 }
 
 verified verify(const verify_arguments& a) {
@@ -253,10 +258,8 @@ verified verify(const verify_arguments& a) {
       r.vocabulary = rows.vocabulary;
       r.q = rows_of(i, drafts, rows.q, draws(bonuses[i]), q_sampling[i]);
       r.p = rows_of(i, drafts, rows.p, draws(bonuses[i]), p_sampling[i]);
+      r.verifier = a.verifier;
       r.policy = policies[i]->chosen;
-      double position = 0;
-      const bool lasts = has_state(*policies[i]);
-      verify_otherwise(r, *policies[i], lasts ? result.states[i] : position, kept_of[i]);
       r.edits = edited[i];
       r.seed = numbers.seed[i];
       r.id = numbers.id(i);
@@ -264,8 +267,9 @@ verified verify(const verify_arguments& a) {
       if (a.acceptances)
         r.drafted.acceptances = std::span(acceptances).subspan(i * padded, drafts.size[i]);
       r.scratch = std::span(scratch).subspan(i * part, part);
-      specagg::verdict v;
-      specagg_engine_verify(&r, engine::verifier(a.verifier), &v);
+      double position = 0;
+      double& state = policies[i]->has_state() ? result.states[i] : position;
+      const specagg::verdict v = decide(r, policies[i]->known.of_text, state, kept_of[i]);
       result.keep(i, v, r.out, r.drafted.acceptances.first(a.acceptances ? r.drafted.size() : 0));
     });
   }
@@ -332,7 +336,7 @@ void bind_verify(nb::module_& m) {
   bind_verified(m);
   m.def(
       "verify",
-      [](nb::handle drafts, nb::handle q, nb::handle p, nb::handle policies, int verifier,
+      [](nb::handle drafts, nb::handle q, nb::handle p, nb::handle policies, std::size_t verifier,
          nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
          const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
          nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,

@@ -30,13 +30,14 @@ def lossless(q, p):
 
 
 def lossy_in(steps, q, p, a, beta):
-    """a = 1 / (1 - alpha). Newton's steps find c = 1 / beta with S(c) = sum (c p - q)+ = R."""
+    """a = 1 / (1 - alpha). Newton's steps from 1 look for c = 1 / beta with S(c) = sum (c p - q)+ <= R (1 + 2^-10)."""
     r = sum(positive(q - a * p))
     c = 1
     for _ in range(steps):
         below = c * p > q
-        root = (r + sum(where(below, q, 0))) / sum(where(below, p, 0))
-        c = where(root < c, root, c)
+        s = sum(positive(c * p - q))
+        root = c - (s - r) / maximum(sum(where(below, p, 0)), LEAST)
+        c = where(s <= r * (1 + 2**-10), c, where(root < c, root, c))
     c = where(beta == 0, c, 1 / beta)
     s = sum(positive(c * p - q))
     share, rest = where(s < LEAST, 0, r / s), where(s < LEAST, r, 0)

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+import flat
 import specagg
 
 batch, gamma = 200, 3
@@ -48,9 +49,9 @@ def line(name):
         shape = (batch, gamma + 1, 1 + round * 37 % 90)
         q, p = logits(round, 1, shape), logits(round, 2, shape)
         ids = {"seed": 7, "requests": round * batch + i, "positions": 0}
-        drafts = np.stack([specagg.draw(q[:, j], step=j, coupled=verifier == "coupled", sampling=sampling, **ids)
+        drafts = np.stack([flat.draw(q[:, j], step=j, coupled=verifier == "coupled", sampling=sampling, **ids)
                            for j in range(gamma)], axis=1)
-        r = specagg.verify(drafts, q, p, policy, verifier, lengths=i % (gamma + 1), sampling=sampling, **ids)
+        r = flat.verify(drafts, q, p, policy, verifier, lengths=i % (gamma + 1), sampling=sampling, **ids)
         accepted += int(r.accepted.sum())
         log_pi, tokens, origins = r.log_pi.view(np.uint64), r.tokens, r.origins
         for k in range(batch):

@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="specagg.cuda needs torch")
 
 import emulated  # noqa: E402
+import flat  # noqa: E402
 import specagg  # noqa: E402
 from specagg import Sampling, _nvcc, cuda  # noqa: E402
 from specagg.traced import traced, where  # noqa: E402
@@ -76,7 +77,7 @@ class Batch:
         self.requests = random.integers(0, 1000, self.B)
 
     def here(self, q, policy="lossless", verifier="token", rows="logits", **more):
-        return specagg.verify(self.ids, q, self.p, policy, verifier, offsets=self.offsets, rows=rows,
+        return flat.verify(self.ids, q, self.p, policy, verifier, offsets=self.offsets, rows=rows,
                               **{**dict(seed=self.seeds.astype(np.uint64), positions=self.positions,
                                         requests=self.requests.astype(np.uint64)), **more})
 
@@ -180,10 +181,10 @@ def test_parameters_of_each_request(monkeypatch):
     monkeypatch.setattr(specagg._verify, "_on_a_device", lambda x: isinstance(x, torch.Tensor))
     names = [f"lossy:alpha={x}" for x in alphas]
     given = dict(offsets=b.offsets, seed=b.seeds.astype(np.uint64), positions=b.positions)
-    agree(specagg.verify(torch.from_numpy(b.ids), b.q, b.p, names, **given),
-          specagg.verify(b.ids, b.q.numpy(), b.p.numpy(), names, **given))
+    agree(flat.verify(torch.from_numpy(b.ids), b.q, b.p, names, **given),
+          flat.verify(b.ids, b.q.numpy(), b.p.numpy(), names, **given))
     with pytest.raises(ValueError, match="^policy: on cpu all requests have one, .* not ensemble, lossy"):
-        specagg.verify(torch.from_numpy(b.ids), b.q, b.p, [*names[:5], "ensemble"], **given)
+        flat.verify(torch.from_numpy(b.ids), b.q, b.p, [*names[:5], "ensemble"], **given)
 
 
 def test_temperatures_masks_and_ends():
@@ -222,6 +223,11 @@ def test_filters():
           b.here(b.q, "token-v3:alpha=0.3", sampling=target, draft_sampling=Sampling(0.7, top_p=0.6)))
     agree(b.there(b.q, policy="token-v3:alpha=0.3", draft_top_k=3),  # and alone
           b.here(b.q, "token-v3:alpha=0.3", sampling=Sampling(), draft_sampling=Sampling(top_k=3)))
+    for order in "vllm", "llama-cpp", "joint":
+        agree(b.there(b.q, **given, filter_order=order),
+              b.here(b.q, "token-v3:alpha=0.3", sampling=Sampling(0.7, top_k, top_p, min_p, order)))
+    with pytest.raises(ValueError, match="^filter_order: there is no"):
+        b.there(b.q, top_k=3, filter_order="top-k")
 
 
 def test_the_bonus():
@@ -255,10 +261,10 @@ def test_one_number_for_all_and_drafts_of_one_length():
     for V in (300, 301):  # in fours, and not
         p = torch.from_numpy(random.normal(0, 2, (4, GAMMA + 1, V)).astype(np.float32))
         q = (p[:, :GAMMA] + torch.from_numpy(random.normal(0, 0.5, (4, GAMMA, V)).astype(np.float32))).contiguous()
-        ids = specagg.draw(q.reshape(-1, V).numpy(), seed=1, positions=0).reshape(4, GAMMA)
+        ids = flat.draw(q.reshape(-1, V).numpy(), seed=1, positions=0).reshape(4, GAMMA)
         out = cuda.verify(torch.from_numpy(ids), p.reshape(-1, V), q.reshape(-1, V), seeds=2**64 - 5, positions=9,
                           log_probs=True)
-        agree(out, specagg.verify(ids, q, p, seed=2**64 - 5, positions=9))
+        agree(out, flat.verify(ids, q, p, seed=2**64 - 5, positions=9))
         assert out.acceptances is None
         plain = cuda.verify(torch.from_numpy(ids), p.reshape(-1, V), q.reshape(-1, V), seeds=2**64 - 5, positions=9)
         assert plain.log_pi is None and torch.equal(plain.tokens, out.tokens)
@@ -269,34 +275,36 @@ def test_specagg_verify_forwards(monkeypatch):
     random = np.random.default_rng(6)
     p = torch.from_numpy(random.normal(0, 2, (4, GAMMA + 1, 300)).astype(np.float32))
     q = (p + torch.from_numpy(random.normal(0, 0.5, p.shape).astype(np.float32))).contiguous()
-    ids = specagg.draw(q[:, :GAMMA].reshape(-1, 300).numpy(), seed=1, positions=0).reshape(4, GAMMA)
+    ids = flat.draw(q[:, :GAMMA].reshape(-1, 300).numpy(), seed=1, positions=0).reshape(4, GAMMA)
     lengths = np.array([3, 2, 0, 1])
     how = dict(seed=3, positions=np.array([1, 2, 3, 4]), sampling=Sampling(0.7), end_of_text=[5])
     for policy, rows_of_q in ("lossless", GAMMA), ("ensemble", GAMMA + 1):
-        there = specagg.verify(torch.from_numpy(ids), q[:, :rows_of_q], p, policy, acceptances=True, **how)
+        there = flat.verify(torch.from_numpy(ids), q[:, :rows_of_q], p, policy, acceptances=True, **how)
         assert isinstance(there, cuda.Verified)
-        agree(there, specagg.verify(ids, q.numpy()[:, :rows_of_q], p.numpy(), policy, acceptances=True, **how), True)
-        short = specagg.verify(torch.from_numpy(ids), q[:, :rows_of_q], p, policy, lengths=lengths, **how)
-        agree(short, specagg.verify(np.where(np.arange(GAMMA) < lengths[:, None], ids, -1), q.numpy()[:, :rows_of_q], p.numpy(),
+        agree(there, flat.verify(ids, q.numpy()[:, :rows_of_q], p.numpy(), policy, acceptances=True, **how), True)
+        short = flat.verify(torch.from_numpy(ids), q[:, :rows_of_q], p, policy, lengths=lengths, **how)
+        agree(short, flat.verify(np.where(np.arange(GAMMA) < lengths[:, None], ids, -1), q.numpy()[:, :rows_of_q], p.numpy(),
                                     policy, **how))
-    how["sampling"] = Sampling(0.7, top_k=9, top_p=[0.9, 1, 0.5, 1])
+    how["sampling"] = Sampling(0.7, top_k=9, top_p=[0.9, 1, 0.5, 1], order="joint")
     for more in {}, dict(draft_sampling=Sampling(0.8)):
-        there = specagg.verify(torch.from_numpy(ids), q, p, "ensemble", **how, **more)
-        agree(there, specagg.verify(ids, q.numpy(), p.numpy(), "ensemble", **how, **more))
-    one = specagg.verify(ids[0], None, p[0], seed=3, positions=1)
-    agree(one, specagg.verify(ids[:1], None, p.numpy()[:1], seed=3, positions=1))
+        there = flat.verify(torch.from_numpy(ids), q, p, "ensemble", **how, **more)
+        agree(there, flat.verify(ids, q.numpy(), p.numpy(), "ensemble", **how, **more))
+    with pytest.raises(ValueError, match="^draft_sampling: .*hugging-face and joint"):
+        flat.verify(torch.from_numpy(ids), q, p, "ensemble", **how, draft_sampling=Sampling(top_k=3))
+    one = flat.verify(ids[0], None, p[0], seed=3, positions=1)
+    agree(one, flat.verify(ids[:1], None, p.numpy()[:1], seed=3, positions=1))
     b = Batch(rows="probabilities", seed=7)
     given = dict(offsets=b.offsets, rows=("probabilities", "logits"), seed=1, positions=0)
-    agree(specagg.verify(b.ids, b.q, b.p, **given), specagg.verify(b.ids, b.q.numpy(), b.p.numpy(), **given))
-    assert (specagg.verify(ids, None, p).tokens != specagg.verify(ids, None, p).tokens).any()  # fresh seeds
+    agree(flat.verify(b.ids, b.q, b.p, **given), flat.verify(b.ids, b.q.numpy(), b.p.numpy(), **given))
+    assert (flat.verify(ids, None, p).tokens != flat.verify(ids, None, p).tokens).any()  # fresh seeds
     for choice in "target", False, [5, 6, 7, -1]:
-        agree(specagg.verify(torch.from_numpy(ids), q[:, :GAMMA], p, "ensemble", bonus=choice, **how),
-              specagg.verify(ids, q.numpy()[:, :GAMMA], p.numpy(), "ensemble", bonus=choice, **how))
+        agree(flat.verify(torch.from_numpy(ids), q[:, :GAMMA], p, "ensemble", bonus=choice, **how),
+              flat.verify(ids, q.numpy()[:, :GAMMA], p.numpy(), "ensemble", bonus=choice, **how))
     for name, bad in dict(mask=np.ones(300, bool), penalties=specagg.Penalties([[1]] * 4)).items():
         with pytest.raises(ValueError, match=f"^{name}: "):
-            specagg.verify(ids, q, p, seed=1, positions=0, **{name: bad})
+            flat.verify(ids, q, p, seed=1, positions=0, **{name: bad})
     with pytest.raises(ValueError, match="^positions: a seed needs them"):
-        specagg.verify(ids, q, p, seed=1)
+        flat.verify(ids, q, p, seed=1)
 
 
 def test_refusals_name_the_argument():

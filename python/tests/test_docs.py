@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python blocks of docs/python.md and README.md, and the notebook, run."""
+"""The Python blocks of the pages run; the tutorial prints what it says; the notebooks are as they should be."""
 
 import json
 import pathlib
 import re
+import runpy
 
 import pytest
 
@@ -16,7 +17,7 @@ def blocks(path):
             enumerate(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))]
 
 
-@pytest.mark.parametrize("code", blocks("docs/python.md") + blocks("python/README.md"))
+@pytest.mark.parametrize("code", blocks("docs/python.md") + blocks("python/README.md") + blocks("README.md") + blocks("docs/from-vllm.md"))
 def test_block(code, capsys):
     if "transformers" in code:
         pytest.importorskip("transformers")
@@ -24,6 +25,23 @@ def test_block(code, capsys):
     printed = capsys.readouterr().out
     said = re.findall(r"^print\(.*\)  # (True|False)$", code, re.M)
     assert [line for line in printed.splitlines() if line in ("True", "False")] == said
+
+
+def test_tutorial(capsys):
+    page = (root / "docs/first-verification.md").read_text()
+    steps = re.findall(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", page, re.M | re.S)
+    assert len(steps) >= 7 and page.count("```python") == len(steps)
+    names = {"__name__": "tutorial"}  # each block goes on where the one before ended
+    for code, said in steps:
+        exec(compile(code, "first-verification.md", "exec"), names)
+        assert capsys.readouterr().out == said
+
+
+def test_tutorial_as_a_notebook():
+    written = runpy.run_path(str(root / "scripts/notebook"))["notebook"]()
+    assert (root / "python/first_verification.ipynb").read_text() == written, "run scripts/notebook"
+    cells = json.loads(written)["cells"]
+    assert sum(bool(cell.get("outputs")) for cell in cells) >= 7
 
 
 def test_notebook(monkeypatch):

@@ -19,6 +19,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="specagg.hf needs torch")
 transformers = pytest.importorskip("transformers", reason="specagg.hf needs transformers")
 
+import flat  # noqa: E402
 import specagg  # noqa: E402
 from specagg import hf  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM  # noqa: E402
@@ -691,7 +692,7 @@ def test_a_wrong_argument_is_named(target: Any, near: Any, wrong: dict[str, Any]
 
 def test_a_tensor_without_memory_is_named_with_its_device() -> None:
     with pytest.raises(ValueError, match=r"^p: is on the device meta; .* p.cpu\(\)$"):
-        specagg.verify(np.array([[1, 2]]), None, torch.zeros(1, 3, 8, device="meta"))
+        flat.verify(np.array([[1, 2]]), None, torch.zeros(1, 3, 8, device="meta"))
 
 
 def test_a_tensor_whose_memory_has_other_values_is_refused_by_name() -> None:
@@ -700,17 +701,17 @@ def test_a_tensor_whose_memory_has_other_values_is_refused_by_name() -> None:
     how: dict[str, Any] = dict(seed=1, positions=0)
     negated = torch._neg_view(p)
     imaginary = torch.complex(p[0], p[0]).conj().imag  # such a view without a word of it
-    for name, call in {"p": lambda: specagg.verify(drafts, None, negated), "q": lambda: specagg.verify(drafts, negated[:, :2], p),
-                       "rows": lambda: specagg.draw(imaginary), "mask": lambda: specagg.verify(drafts, None, p, mask=negated),
+    for name, call in {"p": lambda: flat.verify(drafts, None, negated), "q": lambda: flat.verify(drafts, negated[:, :2], p),
+                       "rows": lambda: flat.draw(imaginary), "mask": lambda: flat.verify(drafts, None, p, mask=negated),
                        "temperature": lambda: specagg.Sampling(temperature=negated[0, 0])}.items():
         with pytest.raises(ValueError, match=rf"^{name}: is a view that torch negates .* give {name}.resolve_neg\(\)"):
             call()
     with pytest.raises(ValueError, match="^p: is a view"):
-        specagg.verify(drafts, None, torch.complex(p, p).conj())
-    found = specagg.verify(drafts, None, negated.resolve_neg(), **how)
-    assert np.array_equal(found.log_p, specagg.verify(drafts, None, -p, **how).log_p, equal_nan=True)
+        flat.verify(drafts, None, torch.complex(p, p).conj())
+    found = flat.verify(drafts, None, negated.resolve_neg(), **how)
+    assert np.array_equal(found.log_p, flat.verify(drafts, None, -p, **how).log_p, equal_nan=True)
     with pytest.raises((TypeError, ValueError), match="^p: "):
-        specagg.verify(drafts, None, torch._efficientzerotensor((1, 3, 8)))
+        flat.verify(drafts, None, torch._efficientzerotensor((1, 3, 8)))
 
 
 def test_models_that_cannot_go_back_are_refused(target: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import flat
 import specagg
 from specagg import Penalties, Sampling, Status
 
@@ -283,7 +284,7 @@ def one_verify(rng):
         if isinstance(a[name], np.ndarray) and a[name].ndim:
             a[name] = change_array(rng, a[name])
     before = {name: x.tobytes() for name, x in a.items() if isinstance(x, np.ndarray) and not x.dtype.hasobject}
-    r = specagg.verify(**a)
+    r = flat.verify(**a)
     assert all(a[name].tobytes() == x for name, x in before.items())
     drafts = np.asarray(a["drafts"].array if isinstance(a["drafts"], WithDlpack) else a["drafts"])
     size = None
@@ -320,7 +321,7 @@ def one_tree(rng):
         name = of(rng, "tokens", "parents", "q", "p")
         if isinstance(a[name], np.ndarray) and a[name].ndim:
             a[name] = change_array(rng, a[name])
-    r = specagg.verify_tree(**a)
+    r = flat.verify_tree(**a)
     p = a["p"].array if isinstance(a["p"], WithDlpack) else a["p"]
     ends = specagg._verify._ends(made(ends))
     V = np.asarray(p).shape[-1]
@@ -347,7 +348,7 @@ def one_draw(rng):
     B = B if rows.ndim == 2 else 1
     if rng.random() < 0.4:
         rows = change_array(rng, rows)
-    found = specagg.draw(rows, rows=kind, step=of(rng, 0, 0, 1, 2**32 - 1, number(rng, 1, 2)), coupled=of(rng, *[True, False] * 8, "x"),
+    found = flat.draw(rows, rows=kind, step=of(rng, 0, 0, 1, 2**32 - 1, number(rng, 1, 2)), coupled=of(rng, *[True, False] * 8, "x"),
                          seed=number(rng, B, 1), requests=number(rng, B, 2), positions=number(rng, B, 3),
                          sampling=made(sampling(rng, B)), penalties=penalties(rng, B, V), mask=mask(rng, B, 2, V))
     given = np.asarray(rows.array if isinstance(rows, WithDlpack) else rows)
@@ -398,7 +399,7 @@ def one_policy(rng):
     key = of(rng, "alpha", "lambda", "beta", "α", "greedy")
     made = specagg.policy(of(rng, *POLICIES, "lossy:alpha=0.1", "α", "", ":", None, 3, b"opt", [], "lossy:alpha", "lossy:,"),
                           **({key: of(rng, *ODD_NUMBERS)} if rng.random() < 0.5 else {}))
-    assert made.valid() and np.isfinite(made.values).all()
+    assert made.valid() and (np.isfinite(made.values) | ("=none" in str(made))).all()
 
 
 ALL = [one_verify] * 9 + [one_tree] * 4 + [one_draw] * 3 + [one_law, one_fit, one_parents, one_policy]
@@ -433,7 +434,8 @@ assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + mmap.PAGESIZE), mmap.P
 mask = np.frombuffer(memory, np.uint8, 64, mmap.PAGESIZE - 64).reshape(1, 2, 32)
 mask[:] = 1
 rows = np.zeros((1, 3, 32), np.float32)
-r = specagg.verify(np.array([[1, 2]]), rows, rows, mask=mask, bonus=False, penalties=specagg.Penalties([[1]], 1.1))
+edits = specagg.Edits(specagg.Penalties([[1]], 1.1), mask)
+r = specagg.verify(np.array([[1, 2]]), rows, rows, edits=edits, bonus=False)
 assert r.tokens.tolist() == [[1, 2, -1]]
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
@@ -443,16 +445,16 @@ def test_a_mask_of_each_row_is_of_the_step_that_is_drawn():
     rows, allowed = np.zeros((50, 4), np.float32), np.zeros((50, 3, 4), bool)
     for step in range(3):
         allowed[:, step, step] = True
-        assert (specagg.draw(rows, step=step, mask=allowed) == step).all()
+        assert (flat.draw(rows, step=step, mask=allowed) == step).all()
     with pytest.raises(ValueError, match="mask: .* where 4 rows are needed"):
-        specagg.draw(rows, step=3, mask=allowed)
+        flat.draw(rows, step=3, mask=allowed)
 
 
 def test_sampling_is_as_it_was_made():
     temperature = np.ones(2)
     how = Sampling(temperature)
     temperature[:] = -1
-    assert (specagg.verify(np.zeros((2, 0), int), None, np.zeros((2, 1, 3), np.float32), sampling=how).statuses == 0).all()
+    assert (flat.verify(np.zeros((2, 0), int), None, np.zeros((2, 1, 3), np.float32), sampling=how).statuses == 0).all()
     for k in (2**32, 2**32 + 1, 2**63 - 1):  # more than there are tokens: off
         assert specagg.law("lossless", [0.0] * 3, [0.0] * 3, rows="logits", sampling=Sampling(top_k=k)).pi.tolist() == [1 / 3] * 3
 
@@ -461,18 +463,18 @@ def test_padding_among_siblings_and_greedy_children_without_chance():
     # greedy: the first child that is no padding was drawn from q, and is accepted where p = q
     q = np.log(np.array([0.1, 0.3, 0.6], np.float32))
     rows = np.broadcast_to(q, (200, 3, 3))
-    drawn = specagg.draw(rows[:, 0])
+    drawn = flat.draw(rows[:, 0])
     for tokens in (np.stack([np.full(200, -1), drawn], 1), np.stack([drawn, np.full(200, -1)], 1)):
-        assert (specagg.verify_tree(tokens, np.zeros((200, 2), int), rows, rows).accepted == 1).all()
+        assert (flat.verify_tree(tokens, np.zeros((200, 2), int), rows, rows).accepted == 1).all()
     # at temperature 0, and with top-k 1, the second most likely was chosen without chance, too
     p = np.log(np.array([[0.2, 0.6, 0.2]] * 3, np.float32))
     for how in (Sampling(0.0), Sampling(top_k=1)):
-        r = specagg.verify_tree(np.array([1, 2]), np.array([0, 0]), rows[0], p, sampling=how)
+        r = flat.verify_tree(np.array([1, 2]), np.array([0, 0]), rows[0], p, sampling=how)
         assert r.accepted[0] == 1 and r.paths.tolist() == [[1]]
     # q itself is invalid: left out, and the reason stands. The other child was chosen without chance, and p has 0.2 there
     accepted = 0
     for seed in range(50):
-        r = specagg.verify_tree(np.array([1, 2]), np.array([0, 0]), np.full((3, 3), np.nan, np.float32), p, seed=seed, positions=0)
+        r = flat.verify_tree(np.array([1, 2]), np.array([0, 0]), np.full((3, 3), np.nan, np.float32), p, seed=seed, positions=0)
         assert r.paths.tolist() == [[2]] if r.accepted[0] else r.reasons[0, 0] == Status.invalid_row
         accepted += r.accepted[0]
     assert 2 < accepted < 25
@@ -483,7 +485,7 @@ REFUSED = {
     "offsets: must begin": lambda: verify(np.zeros(5, int), None, np.zeros((5, 4), np.float32), offsets=[5]),
     "sampling: is of logits": lambda: specagg.law("lossless", [0.5, 0.5], [0.5, 0.5], sampling=Sampling(0.0)),
     "draft_sampling: is of logits": lambda: verify(rows=("probabilities", "logits"), draft_sampling=Sampling(0.5)),
-    "mask, penalties: edit": lambda: specagg.draw(ROWS[0], rows="probabilities", mask=np.ones(4, bool)),
+    "mask, penalties: edit": lambda: flat.draw(ROWS[0], rows="probabilities", mask=np.ones(4, bool)),
     "history: expected token ids": lambda: Penalties([[1.5]]),
     "history: expected the ids": lambda: Penalties(None),
     "repetition: must be above 0": lambda: Penalties([[1]], 0),
@@ -493,7 +495,7 @@ REFUSED = {
     "next_child, next_sibling: two links": lambda: specagg.parents_of([1, 2, -1], [-1, 2, -1]),
     "temperature: expected one number": lambda: specagg.law("lossless", [0], [0], rows="logits", sampling=Sampling([1.0])),
     "seed: expected whole numbers": lambda: verify(seed=0.5, positions=0),
-    "step: ": lambda: specagg.draw(ROWS[0], step=-1),
+    "step: ": lambda: flat.draw(ROWS[0], step=-1),
     "end_of_text: expected token ids": lambda: verify(end_of_text="a"),
     "rows: expected": lambda: verify(rows=None),
     "verifier: there is no": lambda: verify(verifier=[]),
@@ -506,7 +508,7 @@ REFUSED = {
 
 
 def verify(drafts=np.array([[1]]), q=ROWS, p=ROWS, **others):
-    return specagg.verify(drafts, q, p, **others)
+    return flat.verify(drafts, q, p, **others)
 
 
 @pytest.mark.parametrize("message", REFUSED)

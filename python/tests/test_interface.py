@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What engines ask of verify(): the bonus, seeds that may be None, requests left alone, tokens into their own array."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+import flat
 import specagg
-from specagg import Origin, Sampling, Status, draw
+from flat import draw
+from specagg import Origin, Sampling, Status
 
 V = 50
 
@@ -19,7 +23,32 @@ def batch(B=4, gamma=3, seed=0, near=True):
 
 
 def verify(*a, seed=0, positions=0, **more):
-    return specagg.verify(*a, seed=seed, positions=positions, **more)
+    return flat.verify(*a, seed=seed, positions=positions, **more)
+
+
+def test_the_groups_of_arguments():
+    drafts, q, p = batch()
+    streams, rows = specagg.Streams(0, positions=0), specagg.Rows(sampling=Sampling(0.7), draft_sampling=Sampling())
+    plain = specagg.verify(drafts, q, p, streams=streams)
+    assert np.array_equal(plain.tokens, verify(drafts, q, p).tokens)
+    for given in (specagg.Drafts(drafts), specagg.Drafts(drafts, lengths=[3] * 4)):
+        assert np.array_equal(specagg.verify(given, q, p, streams=streams).log_pi, plain.log_pi, equal_nan=True)
+    assert np.array_equal(specagg.verify(drafts, q, p, rows=specagg.Rows(), streams=streams).tokens, plain.tokens)
+    warm = specagg.verify(drafts, q, p, rows=rows, streams=streams)
+    assert not np.array_equal(warm.log_p, plain.log_p, equal_nan=True)
+    # a draft is drawn by what verify() is given: draft_sampling
+    assert np.array_equal(specagg.draw(q[:, 0], rows=rows, streams=streams), drafts[:, 0])
+    cold = specagg.Rows(("logits", "logits"), draft_sampling=Sampling(0.0))
+    assert np.array_equal(specagg.draw(q[:, 0], rows=cold, streams=streams), q[:, 0].argmax(-1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        streams.seed = 1
+    for name, call in {"streams: expected specagg.Streams, not int": lambda: specagg.verify(drafts, q, p, streams=7),
+                       "edits: expected specagg.Edits, not dict": lambda: specagg.draw(q[:, 0], edits={"mask": None}),
+                       "edits: expected specagg.Edits, not NoneType": lambda: specagg.verify(drafts, q, p, edits=None)}.items():
+        with pytest.raises(TypeError, match=f"^{name}"):
+            call()
+    with pytest.raises(ValueError, match="^kept: is not there for trees"):
+        specagg.verify_tree(drafts, drafts * 0, None, p, rows=specagg.Rows(kept=np.ones(V, bool)))
 
 
 # ---- the bonus ------------------------------------------------------------------------------------------------------
@@ -113,12 +142,12 @@ def test_trees_take_a_bonus_from_the_target():
     tokens = np.tile(np.array([0, 1]), (n, 1))
     rows = [np.broadcast_to(x, (n, 3, 5)) for x in (q, p)]
     how = dict(rows="probabilities", seed=4, positions=0, proposed="top")
-    r = specagg.verify_tree(tokens, np.tile(parents, (n, 1)), *rows, "ensemble:lambda=0.5", bonus="target", **how)
+    r = flat.verify_tree(tokens, np.tile(parents, (n, 1)), *rows, "ensemble:lambda=0.5", bonus="target", **how)
     after = r.tokens[r.tokens[:, 0] == 1][:, 1]
     assert specagg.goodness_of_fit(after[after >= 0], p[2]).passed
     assert not specagg.goodness_of_fit(after[after >= 0], (p[2] + q[2]) / 2).passed
     with pytest.raises(ValueError, match="^bonus: of a tree"):
-        specagg.verify_tree(tokens[0], parents, q, p, bonus=[3], **how)
+        flat.verify_tree(tokens[0], parents, q, p, bonus=[3], **how)
 
 
 # ---- seeds, requests left alone, the array for tokens ----------------------------------------------------------------
@@ -134,9 +163,9 @@ def test_seeds_of_some_requests():
         np.testing.assert_array_equal(r.tokens[known], reference.tokens[known])
     assert len({r.tokens[[1, 3]].tobytes() for r in runs}) > 1
     assert len({draw(q[:, 0], seed=[None] * 6).tobytes() for _ in range(20)}) > 1
-    specagg.verify(drafts, q, p, seed=[None] * 6)  # needs no positions
+    flat.verify(drafts, q, p, seed=[None] * 6)  # needs no positions
     with pytest.raises(ValueError, match="^positions: "):
-        specagg.verify(drafts, q, p, seed=seeds)
+        flat.verify(drafts, q, p, seed=seeds)
     with pytest.raises(ValueError, match="^seed: coupled"):
         verify(drafts, q, p, "lossless", "coupled", seed=seeds)
     with pytest.raises(ValueError, match="^seed: coupled"):

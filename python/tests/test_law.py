@@ -2,6 +2,7 @@
 """Policies by name, laws, curves, closed forms, and the audit."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -31,9 +32,32 @@ def test_laws_by_hand():
     assert cold.tolist() == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("how, kept", [
+    (dict(top_k=2, top_p=0.55), {"hugging-face": 1, "vllm": 1, "llama-cpp": 1, "joint": 2}),
+    (dict(top_p=0.55, min_p=0.6), {"hugging-face": 2, "vllm": 1, "llama-cpp": 2, "joint": 2}),
+    (dict(temperature=0.5, top_p=0.5), {"hugging-face": 1, "vllm": 1, "llama-cpp": 2, "joint": 1})])
+def test_the_order_of_filters(how, kept):
+    p = np.array([0.4, 0.3, 0.2, 0.1])
+    assert list(kept) == specagg._core.filter_orders
+    for order, n in kept.items():
+        sampling = specagg.Sampling(**how, order=order)
+        assert repr(order) in repr(sampling) and repr(pickle.loads(pickle.dumps(sampling))) == repr(sampling)
+        due = np.where(np.arange(4) < n, p, 0) ** (1 / how.get("temperature", 1))
+        pi = specagg.law("lossless", np.log(p), np.log(p), rows="logits", sampling=sampling).pi
+        assert pi == pytest.approx(due / due.sum())
+        rows = np.tile(np.log(p), (400, 1))
+        tokens = specagg.draw(rows, streams=specagg.Streams(1, positions=0, requests=np.arange(400)), rows=specagg.Rows(sampling=sampling))
+        assert set(tokens.tolist()) == set(range(n))
+    usual = specagg.law("lossless", np.log(p), np.log(p), rows="logits", sampling=specagg.Sampling(**how)).pi
+    assert np.count_nonzero(usual) == kept["hugging-face"]
+    for wrong in "top-k first", 1, None:
+        with pytest.raises(ValueError, match="^order: "):
+            specagg.Sampling(order=wrong)
+
+
 def test_every_policy_of_the_catalogue():
     policies = specagg.policies()
-    assert len(policies) == 30 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in policies}
+    assert len(policies) >= 32 and {"lossless", "lossy", "opt", "token-v1", "contrastive"} <= {r.name for r in policies}
     for policy in policies:
         made = specagg.policy(policy.name)
         assert made.name == policy.name and made.values == [one.usual for one in policy.parameters]

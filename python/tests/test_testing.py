@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import flat
 import specagg
 from specagg import _texts
 from specagg.testing import assert_law, assert_lossless, in_rounds
@@ -464,7 +465,7 @@ def test_the_law_of_rounds_whose_bonus_is_the_targets() -> None:
 
 def verified(drafts: Any, q: Any, p: Any, seeds: Any, positions: Any, policy: str = "lossless", verifier: str = "token",
              **how: Any) -> Any:
-    return specagg.verify(drafts, q, p, policy, verifier, seed=seeds, requests=0, positions=positions.astype(np.uint32),
+    return flat.verify(drafts, q, p, policy, verifier, seed=seeds, requests=0, positions=positions.astype(np.uint32),
                           rows="probabilities", **how).tokens
 
 

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import flat
 import specagg
 
 V, LENGTH = 3, 3
@@ -82,8 +83,8 @@ def of_phase(text, tables=TABLES):
 
 
 RULES = {
-    "regret_budget": (specagg.regret_budget(1.0, 0.8), of_budget),
-    "entropy_window": (specagg.entropy_window(0.7, 1), of_window),
+    "regret-budget": (specagg.policy("regret_budget", budget=1, limit=0.8), of_budget),
+    "entropy-window": (specagg.policy("entropy_window:threshold=0.7,window=1"), of_window),
     "phase": (specagg.phase("ensemble:lambda=0.7", "lossless", **MARKS), of_phase),
 }
 
@@ -96,10 +97,10 @@ def rounds(policy, verifier, texts, gamma):
         drafted = np.zeros((texts, gamma), np.int64)
         ahead = list(done)
         for step in range(gamma):
-            drafted[:, step] = specagg.draw(np.array([row(Q, t) for t in ahead]), step=step, coupled=verifier == "coupled", **how)
+            drafted[:, step] = flat.draw(np.array([row(Q, t) for t in ahead]), step=step, coupled=verifier == "coupled", **how)
             ahead = [t + (int(y),) for t, y in zip(ahead, drafted[:, step])]
         q, p = (np.array([[row(table, t[:len(t) - gamma + j]) for j in range(gamma + 1)] for t in ahead]) for table in (Q, P))
-        v = specagg.verify(drafted, q, p, policy, verifier, state=states, on_invalid="raise", **how)
+        v = flat.verify(drafted, q, p, policy, verifier, state=states, on_invalid="raise", **how)
         seen.append((list(done), v))
         states = np.array(v.states)
         done = [t + tuple(int(y) for y in v.tokens[i, : v.emitted[i]]) for i, t in enumerate(done)]
@@ -164,7 +165,7 @@ def test_the_joint_law_of_texts_whose_tokens_have_given_rows(name):
 
 def test_the_joint_law_is_that_of_the_command_line():
     # specagg law --json --policy regret-budget:budget=1,limit=0.8, these rows
-    found = specagg.law(specagg.regret_budget(1, 0.8), [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]], [[0.3, 0.5, 0.2], [0.6, 0.1, 0.3]])
+    found = specagg.law("regret-budget:budget=1,limit=0.8", [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]], [[0.3, 0.5, 0.2], [0.6, 0.1, 0.3]])
     pi = [[0.3808, 0.0448, 0.1344], [0.2, 0.02, 0.18], [0.02, 0.002, 0.018]]
     assert abs(found.pi - pi).max() < 1e-12
     assert abs(found.distance_to_target - 0.29) < 1e-12 and abs(found.divergence - 0.22848838743763578) < 1e-12
@@ -190,8 +191,8 @@ def test_one_policy_at_every_position_decides_as_it_does_alone():
     for dtype in (np.float32, np.float64):
         rows = q.astype(dtype), p.astype(dtype)
         for name in ("lossless", "token_v3:alpha=0.3", "typical", "ensemble:lambda=0.4"):
-            alone = specagg.verify(drafts, *rows, name, **how)
-            each = specagg.verify(drafts, *rows, [specagg.by_position([name] * 3), name] * 20, **how)
+            alone = flat.verify(drafts, *rows, name, **how)
+            each = flat.verify(drafts, *rows, [specagg.by_position([name] * 3), name] * 20, **how)
             for what in ("tokens", "log_pi", "log_p", "acceptance_of_row", "acceptance_of_token", "origins", "reasons"):
                 assert np.array_equal(getattr(alone, what), getattr(each, what), equal_nan=True), (name, what)
 
@@ -200,22 +201,22 @@ def test_what_a_policy_of_a_text_refuses():
     one = specagg.by_position(["lossless", "ensemble:lambda=0.5"])
     drafts, q, p = np.array([[0, 1]]), np.zeros((1, 3, V)), np.zeros((1, 3, V))
     with pytest.raises(ValueError, match=r"policy: by_position has 2 policies, where request 0 has 3 positions"):
-        specagg.verify(drafts, q, p, one)
-    assert specagg.verify(drafts, q, p, one, bonus=False).statuses[0] == 0
+        flat.verify(drafts, q, p, one)
+    assert flat.verify(drafts, q, p, one, bonus=False).statuses[0] == 0
     with pytest.raises(ValueError, match="bonus: of a policy of a text"):
-        specagg.verify(drafts, q, p, one, bonus=[1])
-    with pytest.raises(ValueError, match="q: the policy regret_budget reads the draft's row at the bonus position"):
-        specagg.verify(drafts, q[:, :2], p, specagg.regret_budget(1))
+        flat.verify(drafts, q, p, one, bonus=[1])
+    with pytest.raises(ValueError, match="q: the policy regret-budget reads the draft's row at the bonus position"):
+        flat.verify(drafts, q[:, :2], p, "regret-budget:budget=1")
     with pytest.raises(ValueError, match="policy: by_position is of the positions of a round"):
         specagg.law(one, q[0], p[0])
     half = np.full((2, 2), 0.5)
     for message, (policy, a, b), more in (
-            ("q, p: expected rows", (specagg.regret_budget(1), half, half[0]), {}),
-            ("q, p: 21 tokens of 2", (specagg.regret_budget(1), np.full((21, 2), 0.5), np.full((21, 2), 0.5)), {}),
-            ("law: not_normalised", (specagg.regret_budget(1), half, half / 2), {}),
-            ("state: -1 is not a number of at least 0", (specagg.regret_budget(1), half, half), dict(state=-1)),
+            ("q, p: expected rows", ("regret-budget:budget=1", half, half[0]), {}),
+            ("q, p: 21 tokens of 2", ("regret-budget:budget=1", np.full((21, 2), 0.5), np.full((21, 2), 0.5)), {}),
+            ("law: not_normalised", ("regret-budget:budget=1", half, half / 2), {}),
+            ("state: -1 is not a number of at least 0", ("regret-budget:budget=1", half, half), dict(state=-1)),
             ("state: the policy lossless has none", ("lossless", half[0], half[0]), dict(state=1)),
-            ("kept: the policy regret_budget reads", (specagg.regret_budget(1), half, half), dict(kept=[True, False])),
+            ("kept: the policy regret-budget reads", ("regret-budget:budget=1", half, half), dict(kept=[True, False])),
             ("kept: the policy ensemble reads", ("ensemble", half[0], half[0]), dict(kept=[True, False])),
             (r"kept: \[3\], where \[2\] is expected", ("lossless", half[0], half[0]), dict(kept=KEPT))):
         with pytest.raises(ValueError, match=message):
@@ -226,15 +227,15 @@ def test_what_a_policy_of_a_text_refuses():
         specagg.by_position("lossless")
     with pytest.raises(ValueError, match="policies: is empty"):
         specagg.by_position([])
-    with pytest.raises(TypeError, match="policy: expected a name"):
-        specagg.by_position([one])
+    for call in (lambda: specagg.by_position([one]), lambda: specagg.phase("regret-budget", "lossless", 1, 2),
+                 lambda: flat.verify_tree(drafts, drafts * 0, None, p, one), lambda: specagg.worst_error("entropy-window")):
+        with pytest.raises(ValueError, match="policy: .* is of a text: specagg.verify and specagg.law take it"):
+            call()
     for wrong in (-1, np.nan, np.inf):
         with pytest.raises(ValueError, match="budget: "):
-            specagg.regret_budget(wrong)
+            specagg.policy("regret-budget", budget=wrong)
         with pytest.raises(ValueError, match="window: "):
-            specagg.entropy_window(0.3, wrong)
-    with pytest.raises(TypeError, match="threshold: expected a number, not str"):
-        specagg.entropy_window("0.3")
+            specagg.policy("entropy-window", window=wrong)
     with pytest.raises(TypeError, match="open: expected token ids"):
         specagg.phase("lossless", "lossless", ["<think>"], [2])
     for wrong in (-5, 2**40, 2**31):
@@ -243,15 +244,15 @@ def test_what_a_policy_of_a_text_refuses():
         with pytest.raises(ValueError, match=f"^close: {wrong} is no token id"):
             specagg.phase("lossless", "lossless", [1], [2, wrong])
     with pytest.raises(ValueError, match="state: 2 values for 1 requests"):
-        specagg.verify(drafts, q, p, specagg.regret_budget(1), state=[0, 1])
+        flat.verify(drafts, q, p, "regret-budget:budget=1", state=[0, 1])
 
 
 def test_a_state_is_kept_where_nothing_is_emitted_and_by_pickle():
-    policy = specagg.regret_budget(1)
+    policy = "regret-budget:budget=1"
     drafts, q = np.zeros((3, 1), int), np.zeros((3, 2, V))
     p = q.copy()
     p[1] = np.nan
-    v = specagg.verify(drafts, q, p, policy, state=[0.25, 0.5, 0.75], skip=np.array([False, False, True]))
+    v = flat.verify(drafts, q, p, policy, state=[0.25, 0.5, 0.75], skip=np.array([False, False, True]))
     assert v.states[1] == 0.5 and v.states[2] == 0.75 and v.statuses[1] != 0 and v.states[0] == 0.25  # equal logits: no regret
     assert np.array_equal(pickle.loads(pickle.dumps(v)).states, v.states)
 
@@ -260,16 +261,16 @@ def test_a_state_that_no_text_has_is_refused():
     drafts, q = np.zeros((2, 1), int), np.zeros((2, 2, V))
     half = np.full((1, 2), 0.5)
     phase = specagg.phase("lossless", "lossless", 1, 2)
-    for policy, wrong in ((specagg.regret_budget(1), [np.nan, -1, np.inf]), (specagg.entropy_window(), [np.nan, -1, np.inf]),
+    for policy, wrong in (("regret-budget:budget=1", [np.nan, -1, np.inf]), ("entropy-window", [np.nan, -1, np.inf]),
                           (phase, [np.nan, -1, 0.5, 2])):
         for state in wrong:
             with pytest.raises(ValueError, match=f"^state: request 1: {float(state)} is no state of"):
-                specagg.verify(drafts, q, q, policy, state=[0, state])
+                flat.verify(drafts, q, q, policy, state=[0, state])
             with pytest.raises(ValueError, match="^state: "):
                 specagg.law(policy, half, half, state=state)
             # of a policy without one nothing is read, and `states` has NaN there
-            assert not specagg.verify(drafts, q, q, ["lossless", policy], state=[state, 0]).statuses.any()
-            assert not specagg.verify(drafts, q, q, policy, state=[state, 0], skip=[True, False]).statuses.any()
+            assert not flat.verify(drafts, q, q, ["lossless", policy], state=[state, 0]).statuses.any()
+            assert not flat.verify(drafts, q, q, policy, state=[state, 0], skip=[True, False]).statuses.any()
 
 
 KEPT = np.array([True, False, True])
@@ -278,9 +279,9 @@ KEPT = np.array([True, False, True])
 def first_tokens(verifier, texts, kept=KEPT, drop=False, policy="lossless", **more):
     q, p = Q[0, 1], P[0, 2]
     how = dict(seed=3, positions=0, rows="probabilities")
-    drafts = specagg.draw(np.tile(q, (texts, 1)), **how).reshape(-1, 1).astype(np.int64)
+    drafts = flat.draw(np.tile(q, (texts, 1)), **how).reshape(-1, 1).astype(np.int64)
     lengths = np.where(KEPT[drafts[:, 0]], 1, 0) if drop else None
-    v = specagg.verify(drafts, np.tile(q, (texts, 1, 1)), np.tile(p, (texts, 2, 1)), policy, verifier, lengths=lengths,
+    v = flat.verify(drafts, np.tile(q, (texts, 1, 1)), np.tile(p, (texts, 2, 1)), policy, verifier, lengths=lengths,
                        kept=None if drop else kept, on_invalid="raise", **how, **more)
     return drafts[:, 0], v, p
 
@@ -319,6 +320,6 @@ def test_what_cut_rows_refuse():
     with pytest.raises(TypeError, match="kept: expected bool or uint8"):
         first_tokens("token", 2, kept=np.ones(V))
     with pytest.raises(ValueError, match="kept: the policy ensemble reads the draft's row"):
-        specagg.verify(np.zeros((1, 1), int), np.zeros((1, 2, V)), np.zeros((1, 2, V)), "ensemble:lambda=0.5", kept=KEPT)
+        flat.verify(np.zeros((1, 1), int), np.zeros((1, 2, V)), np.zeros((1, 2, V)), "ensemble:lambda=0.5", kept=KEPT)
     with pytest.raises(ValueError, match="kept: is for the verifiers token and block"):
         first_tokens("match", 2)

@@ -135,7 +135,6 @@ struct given_row {  // probabilities, and the same before temperature and filter
   std::size_t n;
   std::size_t size() const { return n; }
   specagg::status why() const { return specagg::status::ok; }
-  const given_row& normalise(bool = false) const { return *this; }
   struct block {
     const double *x, *c;
     template <class V>

@@ -6,11 +6,12 @@ import functools
 import numpy as np
 import pytest
 
+import flat
 import specagg
 from specagg import Status
 
 
-verify, draw, verify_tree = (functools.partial(f, seed=0, positions=0) for f in (specagg.verify, specagg.draw, specagg.verify_tree))
+verify, draw, verify_tree = (functools.partial(f, seed=0, positions=0) for f in (flat.verify, flat.draw, flat.verify_tree))
 
 
 def test_a_chain_is_block_or_token_verification():

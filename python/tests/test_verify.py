@@ -15,11 +15,12 @@ import warnings
 import numpy as np
 import pytest
 
+import flat
 import specagg
 from specagg import Penalties, Sampling, Status
 
-verify = functools.partial(specagg.verify, seed=0, positions=0, acceptances=True)
-draw = functools.partial(specagg.draw, seed=0, positions=0)
+verify = functools.partial(flat.verify, seed=0, positions=0, acceptances=True)
+draw = functools.partial(flat.draw, seed=0, positions=0)
 
 V = 300
 
@@ -336,7 +337,7 @@ def test_probabilities_taken_as_logits_are_warned_of(kind):
     likely = [(np.exp(x) / np.exp(x).sum(-1, keepdims=True)).astype(kind) for x in (q, p)]
     logits = [x.astype(kind) for x in (q, p)]
     with pytest.warns(UserWarning, match='^p: rows .* say rows="probabilities"$') as seen:
-        verify(drafts, logits[0], likely[1])
+        specagg.verify(drafts, logits[0], likely[1])
     assert [one.filename for one in seen] == [__file__]
     with pytest.warns(UserWarning, match="^q: rows"):
         verify(drafts[0], likely[0][0], logits[1][0])
@@ -345,7 +346,7 @@ def test_probabilities_taken_as_logits_are_warned_of(kind):
     with pytest.warns(UserWarning, match="^q: rows"):
         specagg.law("opt", likely[0][0, 0], logits[1][0, 0], rows="logits")
     with pytest.warns(UserWarning, match="^p: rows"):
-        specagg.verify_tree(drafts, np.zeros(drafts.shape, int), None, likely[1])
+        flat.verify_tree(drafts, np.zeros(drafts.shape, int), None, likely[1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         verify(drafts, *logits)
@@ -366,14 +367,14 @@ def test_what_a_result_prints():
     assert "statuses=[ok, invalid_row, ok, ok]" in repr(verify(drafts, q, p))
     many = repr(verify(*batch(B=9)))
     assert many.count(", ...]") == 3 and len(many) < 500
-    tree = specagg.verify_tree(drafts, np.zeros(drafts.shape, int), q, p)
+    tree = flat.verify_tree(drafts, np.zeros(drafts.shape, int), q, p)
     assert repr(tree).startswith("VerifiedTrees(tokens=[[")
     assert repr(verify(np.zeros((0, 3), int), None, p[:0])) == "Verified(tokens=[], accepted=[], statuses=[])"
 
 
 def test_results_are_pickled_and_writable():
     drafts, q, p = batch()
-    results = [verify(drafts, q, p), specagg.verify_tree(drafts, np.zeros(drafts.shape, int), q, p),
+    results = [verify(drafts, q, p), flat.verify_tree(drafts, np.zeros(drafts.shape, int), q, p),
                verify(np.zeros((0, 3), int), None, p[:0])]
     for r in results:
         again = pickle.loads(pickle.dumps(r))
@@ -398,8 +399,8 @@ def test_policies_and_options_are_pickled_copied_and_compared():
     assert str(specagg.policy("lossy:alpha=0.2")) == "lossy:alpha=0.2,beta=exact"
     assert repr(near[1]) == "policy('token-v3:alpha=0.30000000000000004')"
     policies = [specagg.policy(one.name) for one in specagg.policies()] + near
-    texts = [specagg.by_position(near), specagg.by_position(near[:1]), specagg.regret_budget(1), specagg.regret_budget(1, 2),
-             specagg.entropy_window(0.25, 2), specagg.phase("token_v3:alpha=0.3", "lossless", 1, [2]),
+    texts = [specagg.by_position(near), specagg.by_position(near[:1]), specagg.policy("regret_budget", budget=1),
+             specagg.policy("regret_budget", budget=1, limit=2), specagg.phase("token_v3:alpha=0.3", "lossless", 1, [2]),
              specagg.phase("token_v3:alpha=0.3", "lossless", 1, [3])]
     for one in [*policies, *texts]:
         for again in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one), eval(repr(one), {**vars(specagg), "inf": np.inf})):
@@ -407,16 +408,16 @@ def test_policies_and_options_are_pickled_copied_and_compared():
         assert [one == other for other in [*policies, *texts]].count(True) == 1
     drafts, q, p = batch(gamma=2)
     text = pickle.loads(pickle.dumps(texts[0]))
-    same(specagg.verify(drafts, q, p, text, bonus=False, seed=1, positions=0),
-         specagg.verify(drafts, q, p, texts[0], bonus=False, seed=1, positions=0))
+    same(flat.verify(drafts, q, p, text, bonus=False, seed=1, positions=0),
+         flat.verify(drafts, q, p, texts[0], bonus=False, seed=1, positions=0))
 
     sampling = specagg.Sampling(np.linspace(0.5, 2, 4), 7, 0.9, [0, 0.1, 0, 0.1])
     penalties = Penalties([[1, 2], [], [3], [0]], 1.2, [0, 0.5, 0, 0], 0.1)
     for change in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
         assert repr(change(sampling)) == repr(sampling)
         how = dict(seed=1, positions=0)
-        same(specagg.verify(drafts, q[:, :2], p, sampling=change(sampling), penalties=change(penalties), **how),
-             specagg.verify(drafts, q[:, :2], p, sampling=sampling, penalties=penalties, **how))
+        same(flat.verify(drafts, q[:, :2], p, sampling=change(sampling), penalties=change(penalties), **how),
+             flat.verify(drafts, q[:, :2], p, sampling=sampling, penalties=penalties, **how))
 
 
 def test_help_says_what_the_stubs_say():
@@ -475,14 +476,14 @@ def test_empty_batches():
     drafts, q, p = batch(B=0)
     for none in ([], (), np.array([])):  # numpy makes float64 of an empty list
         of_each = specagg.Sampling(none, none, none, none)
-        r = specagg.verify(drafts, q, p, [], seed=none, requests=none, positions=none, sampling=of_each, lengths=none, bonus=none,
+        r = flat.verify(drafts, q, p, [], seed=none, requests=none, positions=none, sampling=of_each, lengths=none, bonus=none,
                            skip=none, state=none, penalties=Penalties([], none, none, none))
         assert len(r) == 0
-        assert len(specagg.draw(q[:, 0], seed=none, requests=none, positions=none, sampling=of_each)) == 0
-        assert len(specagg.verify_tree(drafts, drafts, None, p, [], seed=none, requests=none, positions=none)) == 0
-    assert len(specagg.verify(drafts[0:0, 0], None, p[:, 0], offsets=[0], seed=[], positions=[])) == 0
+        assert len(flat.draw(q[:, 0], seed=none, requests=none, positions=none, sampling=of_each)) == 0
+        assert len(flat.verify_tree(drafts, drafts, None, p, [], seed=none, requests=none, positions=none)) == 0
+    assert len(flat.verify(drafts[0:0, 0], None, p[:, 0], offsets=[0], seed=[], positions=[])) == 0
     with pytest.raises(ValueError, match=r"offsets: expected B \+ 1 numbers, not \[0\]"):
-        specagg.verify(drafts[0:0, 0], None, p[:, 0], offsets=[])
+        flat.verify(drafts[0:0, 0], None, p[:, 0], offsets=[])
     with pytest.raises(ValueError, match="positions: 0 values for 4 requests"):
         verify(*batch(), positions=[])
 
@@ -499,8 +500,8 @@ def test_a_masked_array_is_refused_by_name():
         "positions": lambda: verify(drafts, q, p, positions=masked(np.arange(4))),
         "temperature": lambda: specagg.Sampling([1.0, np.ma.masked]), "skip": lambda: verify(drafts, q, p, skip=masked(drafts[:, 0] > 0)),
         "history": lambda: Penalties([masked(drafts[0])] * 4), "end_of_text": lambda: verify(drafts, q, p, end_of_text=masked([1])),
-        "rows": lambda: draw(masked(q[:, 0])), "tokens": lambda: specagg.verify_tree(masked(drafts), drafts * 0, None, p),
-        "parents": lambda: specagg.verify_tree(drafts, masked(drafts * 0), None, p),
+        "rows": lambda: draw(masked(q[:, 0])), "tokens": lambda: flat.verify_tree(masked(drafts), drafts * 0, None, p),
+        "parents": lambda: flat.verify_tree(drafts, masked(drafts * 0), None, p),
         "law": lambda: specagg.goodness_of_fit([0], masked(np.ones(1))), "next_child": lambda: specagg.parents_of(masked([-1]), [-1]),
         "kept": lambda: verify(drafts, q, p, kept=masked(np.ones(V, bool))),
     }.items():
@@ -550,7 +551,7 @@ def test_same_tokens_on_every_instruction_set(isa):
         "import numpy as np, specagg\n"
         "rng = np.random.default_rng(0)\n"
         "q, p = rng.normal(0, 3, (2, 8, 5, 5000)).astype(np.float32)\n"
-        "how = dict(seed=1, positions=0)\n"
+        "how = dict(streams=specagg.Streams(1, positions=0))\n"
         "d = np.stack([specagg.draw(q[:, j], step=j, **how) for j in range(4)], 1)\n"
         "out = [specagg.verify(d, q, q + p / 4, policy.name, **how) for policy in specagg.policies()]\n"
         "out += [specagg.verify(d, q.astype(np.float16), q.astype(np.float16), verifier=v, **how) for v in ('block', 'match')]\n"
@@ -576,14 +577,14 @@ def test_acceptances_change_no_token():
 
 def test_seeds():
     drafts, q, p = batch(B=16)
-    for call in (specagg.verify, functools.partial(specagg.verify_tree, parents=np.zeros((16, 3), int))):
+    for call in (flat.verify, functools.partial(flat.verify_tree, parents=np.zeros((16, 3), int))):
         with pytest.raises(ValueError, match="positions: a seed needs them"):
             call(drafts, q=q, p=p, seed=3)
     with pytest.raises(ValueError, match="positions: a seed needs them"):
-        specagg.draw(q[:, 0], seed=3)
-    fresh = [specagg.verify(drafts, q, p).tokens.tolist() for _ in range(4)]
+        flat.draw(q[:, 0], seed=3)
+    fresh = [flat.verify(drafts, q, p).tokens.tolist() for _ in range(4)]
     assert fresh[0] != fresh[1] or fresh[1] != fresh[2]  # no call decides with numbers of another
-    for refused in (lambda: specagg.verify(drafts, q, p, verifier="coupled"), lambda: specagg.draw(q[:, 0], coupled=True)):
+    for refused in (lambda: flat.verify(drafts, q, p, verifier="coupled"), lambda: flat.draw(q[:, 0], coupled=True)):
         with pytest.raises(ValueError, match="seed: coupled"):
             refused()
 

@@ -216,7 +216,7 @@ continuation speculating(const collaboration& c, std::size_t gamma) {
       };
       for (std::size_t j = 0; j < g; ++j) {
         if (const status s = by.score(0, j, j); s != status::ok) return s;
-        const auto row = by.row(0, j).normalise();
+        const auto row = normalise(by.row(0, j));
         if (const status s = row.why(); s != status::ok) return s;
         append(t, draw(row, at(stream::draft), chooser, scratch), none);
       }
@@ -234,9 +234,9 @@ continuation speculating(const collaboration& c, std::size_t gamma) {
           return with_law_of(
               policy, row, by.sample, std::span(combined), [&](const auto& all, const auto& pi) {
                 if (accepted < g)
-                  return detail::keep_or_replace<sides>(
-                      all, pi, detail::examine<sides>(all, pi, t.tokens[t.size]),
-                      std::uint32_t(t.size), std::uint32_t(start), chooser, scratch, e);
+                  return detail::drawing{std::uint32_t(start), chooser, std::span(scratch)}
+                      .template keep_or_replace<sides>(
+                          all, pi, detail::examine<sides>(all, pi, t.tokens[t.size]), accepted, e);
                 e.token = chooser.draw(at(stream::bonus), weigh(all, pi, scratch));
                 e.from = origin::bonus;
                 return e.token == no_token ? status::undefined_target : status::ok;

@@ -10,7 +10,8 @@ namespace experiments {
 using row = specagg::confident_row<specagg::dense_row<double>, specagg::dense_row<double>>;
 
 inline std::vector<double> probabilities(std::span<const float> logits, double temperature) {
-  const auto row = specagg::processed_row<float>(logits, {.temperature = temperature}).normalise();
+  const auto row =
+      specagg::normalise(specagg::processed_row<float>(logits, {.temperature = temperature}));
   std::vector<double> x(logits.size());
   if (row.why() == specagg::status::ok)
     for (std::size_t v = 0; v < x.size(); ++v) x[v] = double(row[v]);
@@ -31,7 +32,7 @@ specagg::status measure(const Policy& policy, const row& q, const row& p, specag
   using namespace specagg;
   constexpr bool confidence = reads_confidence<Policy>;
   if (!valid(policy)) return status::invalid_parameter;
-  const auto q_row = q.normalise(confidence), p_row = p.normalise(confidence);
+  const auto q_row = normalise(q, confidence), p_row = normalise(p, confidence);
   if (q_row.why() != status::ok) return q_row.why();
   if (p_row.why() != status::ok) return p_row.why();
   const row_pair<confidence, normal_form<row>, normal_form<row>> rows(q_row, p_row);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes two pages of the experiments from what report.py measured: PAGE.md has the verdicts, and PAGE/claims.md the numbers.
-Every number is in RESULTS.json or in claims.json beside this script.
+"""Writes two pages of the experiments from what report.py measured: PAGE.md has the verdicts, and PAGE/claims.md the numbers;
+and the column of verdicts in papers.md, if that stands next to PAGE.md. Every number is in RESULTS.json or in claims.json
+beside this script.
 
 usage: page.py RESULTS.json PAGE.md
 """
@@ -161,7 +162,8 @@ for name, heading, words in GROUPS:
     for c in shown:
         where = c["source"] if c["by"] == "other paper" else c["section"] if c["by"] == "paper" else ""
         cells = both(c)
-        add(f"| {c['claim']}{f' ({where})' if where else ''} | " + " | ".join(cells + [""] * (2 + second - len(cells))) + " |")
+        mark = f' <a id="{c["id"]}"></a>' if where else ""  # papers.md links to it
+        add(f"| {c['claim']}{f' ({where})' if where else ''}{mark} | " + " | ".join(cells + [""] * (2 + second - len(cells))) + " |")
     add("")
 add("## Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
@@ -170,7 +172,7 @@ add(f"{count(theorems, 'yes')} of {len(theorems)} hold in the runs; [papers.md](
 for c in theorems:
     numbers = measured(c, judged[c["id"]], c["test"], c.get("note"))
     why = f"; {c['perhaps']}" if c in unmet and "perhaps" in c else ""
-    add(f"* {c['source']}, {c['section']}: {c['claim']}: **{judged[c['id']]['verdict']}**; {c['number']}: {numbers}{why}")
+    add(f"* <a id=\"{c['id']}\"></a>{c['source']}, {c['section']}: {c['claim']}: **{judged[c['id']]['verdict']}**; {c['number']}: {numbers}{why}")
 add("")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
@@ -208,15 +210,17 @@ text.clear()
 add("# Experiments: what the papers claim, and what these models do\n")
 if results["quick"]:
     add("**A quick run: the numbers show that everything works, and no more.**\n")
-add("**Earlier runs of most parts were known when the thresholds were set.** The bundled models are tiny: `draft` (0.36 M parameters) and "
-    "`target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are `target`, trained further on one of the two. They "
-    "show how a policy behaves, not what it gains on a large model.\n")
-add(f"With them, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
+add("Two groups of models were measured.\n")
+add("* **Bundled**: four tiny models. `draft` (0.36 M parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and `bible` are "
+    "`target`, trained further on one of the two. They show how a policy behaves, not what it gains on a large model.")
+add("* **Models that read**: SmolLM2-135M, its draft head, and Gemma 3 270M, on Debian's texts and on questions with one right answer.\n")
+add(f"With the bundled models, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
     f"[theorems or arithmetic]({page.stem}/claims.md#theorems); for them the run only checks the code.\n")
 if of_real := [c for c in findings if c["id"] in real]:
     decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
     add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
         f"Of all {len(findings)} claims {sum(not decided(c) for c in findings)} are decided by neither.\n")
+add("**Caution**: we had seen earlier runs of most parts when we set the thresholds.\n")
 add("## Verdicts\n")
 add("*Yes*: every value meets its threshold by two standard errors. *In part*: some fail, some do not. *Undecided*: none fails, some are within the "
     f"error. [The claims]({page.stem}/claims.md) have numbers, plots and likely reasons.\n")
@@ -236,3 +240,49 @@ add(f"`make experiments` (seed {results['seed']}) takes 40 minutes (`QUICK=1`: 3
     f"It writes CSV files into `{out}`; `research/experiments/claims.json` has each claim's part, threshold and exact measure. [Which policy for which purpose]"
     f"({page.stem}/claims.md#which-policy-for-which-purpose), [speed-ups and predictions]({page.stem}/claims.md#speed-ups-compared-with-their-predictions).")
 write(page, text)
+
+# --- papers.md: what was measured about the equations, theorems, tables and figures of a row ----------------------------
+SECTIONS = {"Leviathan": ("Leviathan et al.",), "Narasimhan": ("Cascades", "Tran-Thien"), "Fu": ("CoS",), "Liu": ("DRAGON",), "Ning": ("DSSD",)}
+
+
+def numbers_of(cell):
+    """Corollary 6.3, 6.4 are two corollaries, Figure 6-8 three figures."""
+    kind = ""
+    for part in cell.split(", "):
+        kind, _, number = part.rpartition(" ") if " " in part else (kind if part[0].isdigit() else "", "", part)
+        first, _, last = number.partition("-")
+        for n in range(int(first), int(last) + 1) if last.isdigit() and first.isdigit() else (number,):
+            yield f"{kind} {n}".strip()
+
+
+def said_of(claims):
+    """The verdicts of a row's claims, with the bundled models and with those that read: each a link, or how many if there are
+    more than two."""
+    def words(verdicts):
+        return ", ".join(f"{n} {v}" for v in ("yes", "in part", "no", "undecided") if (n := verdicts.count(v))) if len(claims) > 2 else verdicts[0]
+    groups = [[c] for c in claims] if len(claims) <= 2 else [claims] if claims else []
+    for of_group in groups:
+        each = [[of[c["id"]]["verdict"] for c in of_group if c["id"] in of] for of in (judged, real)]
+        said = "; ".join(f"{who}: {words(verdicts)}" for who, verdicts in zip(("bundled", "read"), each) if verdicts)
+        yield f"[{said}]({page.stem}/claims.md#{of_group[0]['id']})"
+
+
+papers_page = page.with_name("papers.md")
+if papers_page.exists():
+    text, section, found = [], (), set()
+    for line in papers_page.read_text().splitlines():
+        if line.startswith("## "):
+            section = next((sources for name, sources in SECTIONS.items() if line.startswith(f"## {name}")), ())
+        elif section and line.startswith("| ") and not line.startswith("| ---"):
+            cells = [cell.strip() for cell in line[1:].split("|")[:3]]
+            numbers = set(numbers_of(cells[0]))
+            about = [c for c in CLAIMS if c["source"] in section and c.get("at") in numbers and (c["id"] in judged or c["id"] in real)]
+            found |= {c["id"] for c in about}
+            proved = ["[proved](proofs.md#theorems)"] if "../proofs/" in cells[2] else []
+            said = "verdict" if cells[0] == "number" else "<br>".join([*proved, *said_of(about)])
+            line = f"| {' | '.join(cells)} | {said} |".replace("|  |", "| |")
+        elif section and line.startswith("| ---"):
+            line = "| --- | --- | --- | --- |"
+        text.append(line)
+    assert not (lost := [c["id"] for c in CLAIMS if "at" in c and (c["id"] in judged or c["id"] in real) and c["id"] not in found]), lost
+    papers_page.write_text("\n".join(text) + "\n")

@@ -74,21 +74,22 @@ void acceptance(lab& lab, table& out) {
 void verifiers(lab& lab, table& out) {
   const auto prompts = lab.prompts(lab.how.quick ? 2 : 16);
   const std::size_t most = lab.how.quick ? 32 : 96;
+  std::vector<std::string> names;
+  for_each_verifier(0, 0, [&](const auto& verifier) { names.push_back(verifier.name); });
   std::size_t done = 0;
   for (const pair& models : pairs)
     for (const double temperature : {1.0, 0.5, 0.0})
       for (const std::size_t gamma : {std::size_t(4), std::size_t(8)})
-        for (const std::string verifier : {"token", "block", "match", "coupled"}) {
+        for (const std::string& verifier : names) {
           std::vector<decoded> of_prompt(prompts.size());
           lab.each(prompts.size(), [&](std::size_t i) {
             readers sessions = lab.open({models.q, models.p});
             const auto decode = [&](text& t, std::size_t n, std::vector<meter>& m,
                                     random_streams& chooser, decoded& d) {
               status why = status::ok;
-              for_each_verifier(lab.how.seed, i, [&](const auto& v) {
-                if (verifier == v.name)
-                  why = speculate(t, n, m, chooser, d, lossless{}, gamma, temperature,
-                                  verifier == "token", v);
+              with_verifier(verifier_number(verifier), lab.how.seed, i, [&](const auto& v) {
+                why = speculate(t, n, m, chooser, d, lossless{}, gamma, temperature,
+                                verifier == "token", v);
               });
               return why;
             };

@@ -52,9 +52,17 @@ T option_in(const json& in, const std::string& path, const char* key, T otherwis
     throw error(path, key, "is not a number");
   return x.get<T>();
 }
+filter_order order_in(const json& x, const std::string& path) {
+  std::string known;
+  for (const filter_order one : filter_orders) {
+    if (x == name(one)) return one;
+    known += std::string(known.empty() ? "" : ", ") + name(one);
+  }
+  throw error(path, "order", "is unknown (" + known + ")");
+}
 template <class R>
 numbers law_of(const R& given, const std::string& path, const char* key) {
-  const auto row = given.normalise();
+  const auto row = normalise(given);
   if (row.why() != status::ok) throw error(path, key, std::string(name(row.why())));
   numbers law(row.size());
   for (std::size_t v = 0; v < law.size(); ++v) law[v] = row[v];
@@ -68,14 +76,15 @@ numbers read_law(const std::string& path) {
   if (in.is_discarded()) throw error(path, "", "is not JSON");
   if (in.is_object() && in.contains("logits") && !in.contains("law")) {
     for (const auto& [key, value] : in.items())
-      if (std::string(" logits temperature top_k top_p min_p ").find(" " + key + " ") ==
+      if (std::string(" logits temperature top_k top_p min_p order ").find(" " + key + " ") ==
           std::string::npos)
-        throw error(path, key, "is unknown (logits, temperature, top_k, top_p, min_p)");
+        throw error(path, key, "is unknown (logits, temperature, top_k, top_p, min_p, order)");
     const numbers logits = numbers_in(in["logits"], path, "logits", "logits");
-    const sampling how{.temperature = option_in(in, path, "temperature", 1.0),
-                       .top_k = option_in(in, path, "top_k", 0u),
-                       .top_p = option_in(in, path, "top_p", 1.0),
-                       .min_p = option_in(in, path, "min_p", 0.0)};
+    sampling how{.temperature = option_in(in, path, "temperature", 1.0),
+                 .top_k = option_in(in, path, "top_k", 0u),
+                 .top_p = option_in(in, path, "top_p", 1.0),
+                 .min_p = option_in(in, path, "min_p", 0.0)};
+    if (in.contains("order")) how.order = order_in(in["order"], path);
     return law_of(processed_row<double>(logits, how), path, "logits");
   }
   if (in.is_object() && !in.contains("law")) throw error(path, "law", "is missing");

@@ -36,9 +36,11 @@ struct named_drafters {
   using head_draft = mapped_drafter<metered_model>;
   using row_type = any_row<normal_form<one_hot_row<float>>, normal_form<sparse_row<float>>,
                            normal_form<processed_row<float>>, normal_form<mapped_row<float>>>;
-  static constexpr std::size_t drafters = 3;  // at most
-  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>>
-      all;
+  using any_drafter =
+      std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>;
+  // at most: of a model and a head there is one
+  static constexpr std::size_t drafters = std::variant_size_v<any_drafter> - 1;
+  std::vector<any_drafter> all;
 
   std::size_t vocab_size() const {
     return std::visit([](const auto& one) { return one.vocab_size(); }, all.front());
@@ -76,6 +78,22 @@ struct named_drafters {
   }
 };
 
+// The words of --draft for drafters without a model.
+struct drafter_word {
+  const char* name;
+  void (*add)(named_drafters&, const decoding&, std::size_t vocabulary, std::size_t gamma);
+};
+constexpr drafter_word drafter_words[] = {
+    {"lookup",
+     [](named_drafters& to, const decoding& j, std::size_t vocabulary, std::size_t) {
+       to.all.emplace_back(lookup_drafter<float>(vocabulary, j.text.tokens.size(), &j.documents));
+     }},
+    {"counts",
+     [](named_drafters& to, const decoding& j, std::size_t vocabulary, std::size_t gamma) {
+       to.all.emplace_back(
+           counts_drafter<float>(vocabulary, j.text.tokens.size(), gamma, j.sample, &j.counted));
+     }}};
+
 // Towards p alone, drafted by what --draft names.
 void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
   if (!towards_p)
@@ -91,15 +109,12 @@ void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
     std::vector<float> logits(names.back() == "model" && dense ? (g + 1) * vocabulary : 0);
     return [=, work = drafting_workspace<float, named_drafters::row_type>(
                    vocabulary, {.gamma = g})](const decoding& j) mutable {
-      const std::size_t capacity = j.text.tokens.size();
       named_drafters drafter;
-      for (const std::string& name : names) {
-        if (name == "lookup")
-          drafter.all.emplace_back(lookup_drafter<float>(vocabulary, capacity, &j.documents));
-        else if (name == "counts")
-          drafter.all.emplace_back(
-              counts_drafter<float>(vocabulary, capacity, g, j.sample, &j.counted));
-        else if (dense)
+      for (const std::string& name : names)
+        for (const drafter_word& word : drafter_words)
+          if (name == word.name) word.add(drafter, j, vocabulary, g);
+      if (names.back() == "model") {
+        if (dense)
           drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
         else
           drafter.all.emplace_back(
@@ -169,7 +184,13 @@ void with_models(decoder& d, const generate_options& o, const any_policy& policy
 
 }  // namespace
 
-void prepare_speculative(decoder& d, const generate_options& o, const any_policy& policy) {
+std::vector<std::string> drafters_without_model() {
+  std::vector<std::string> names;
+  for (const drafter_word& word : drafter_words) names.emplace_back(word.name);
+  return names;
+}
+
+void prepare_by_models(decoder& d, const generate_options& o, const any_policy& policy) {
   with_models(d, o, policy, nullptr);
 }
 void prepare_speculative(decoder& d, const generate_options& o) {
@@ -216,7 +237,7 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
                             .after_round = after_round},
                            verifier);
       };
-      return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
+      return with_tree_verifier(verify, run);
     };
   };
 }
@@ -263,7 +284,7 @@ void prepare_tree(decoder& d, const generate_options& o) {
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };
-        return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
+        return with_tree_verifier(verify, run);
       });
     };
   };

@@ -35,9 +35,17 @@ template <class F>
 specagg::status with_verifier(const std::string& given, std::uint64_t seed, F&& f) {
   const std::string name = given.empty() ? specagg::token_verifier::name : given;
   specagg::status s = specagg::status::invalid_parameter;
-  specagg::for_each_verifier(seed, 0, [&](const auto& verifier) {
-    if (name == verifier.name) s = f(verifier);
-  });
+  specagg::with_verifier(specagg::verifier_number(name), seed, 0,
+                         [&](const auto& verifier) { s = f(verifier); });
+  return s;
+}
+// Likewise of trees.
+template <class F>
+specagg::status with_tree_verifier(const std::string& name, F&& f) {
+  using all = specagg::all_tree_verifiers;
+  specagg::status s = specagg::status::invalid_parameter;
+  specagg::with_verifier<all>(specagg::verifier_number<all>(name), 0, 0,
+                              [&](const auto& verifier) { s = f(verifier); });
   return s;
 }
 
@@ -90,16 +98,23 @@ inline std::vector<std::size_t> gammas(const std::string& text) {
   return parse_list("--gamma", text, most_drafted, " (--decoder speculative also has auto)");
 }
 
+// With the target.
+inline std::size_t models_of(const decoder& d, const generate_options& o) {
+  return (d.draft_model.empty() ? 1 : 2) + o.models.size();
+}
+
 // decoder_drafts.cpp
+// The words of --draft that are no file: lookup, counts.
+std::vector<std::string> drafters_without_model();
 void prepare_speculative(decoder& d, const generate_options& o);
 // Drafts of the draft model, or none.
-void prepare_speculative(decoder& d, const generate_options& o, const any_policy& policy);
+void prepare_by_models(decoder& d, const generate_options& o, const any_policy& policy);
 void prepare_tree(decoder& d, const generate_options& o);
-// decoder_turns.cpp. every: at every token, instead of in turn.
-void prepare_collaborative(decoder& d, const generate_options& o, std::size_t models, bool every);
-void prepare_sequential(decoder& d);
+// decoder_turns.cpp
+void prepare_collaborative(decoder& d, const generate_options& o);
+void prepare_sequential(decoder& d, const generate_options& o);
 void prepare_oracle(decoder& d, const generate_options& o);
-void prepare_sequence(decoder& d);
-void prepare_bild(decoder& d);
+void prepare_sequence(decoder& d, const generate_options& o);
+void prepare_bild(decoder& d, const generate_options& o);
 
 }  // namespace cli

@@ -93,7 +93,7 @@ status every_model(const decoding& j, const Policy& chosen, std::size_t vocabula
 }
 
 template <std::size_t N>
-void collaborative(decoder& d, const generate_options& o, bool every) {
+void collaborative(decoder& d, const generate_options& o) {
   std::vector<std::size_t> list = gammas(d.gamma);
   if (list.size() == 1) list.resize(N, 1);
   if (list.size() != N || list[0] == 0)
@@ -105,8 +105,8 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   std::copy(list.begin(), list.end(), gamma.begin());
   const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
   d.drafts = collaborative_options<N>{.gamma = gamma, .proposed = proposed}.most_drafted();
-  const auto run = [=](const decoding& j, const auto& chosen,
-                       collaborative_workspace<float, N>& work) {
+  const auto run = [=, every = d.every](const decoding& j, const auto& chosen,
+                                        collaborative_workspace<float, N>& work) {
     if (every) return every_model<N>(j, chosen, work.vocabulary);
     lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0,
                                  &j.documents);
@@ -165,12 +165,13 @@ void cascade(decoder& d, Decode decode, bool whole_response = false) {
 }
 }  // namespace
 
-void prepare_collaborative(decoder& d, const generate_options& o, std::size_t models, bool every) {
-  if (models == 2) collaborative<2>(d, o, every);
-  else if (models == 3) collaborative<3>(d, o, every);
-  else collaborative<4>(d, o, every);
+void prepare_collaborative(decoder& d, const generate_options& o) {
+  const std::size_t models = models_of(d, o);
+  if (models == 2) collaborative<2>(d, o);
+  else if (models == 3) collaborative<3>(d, o);
+  else collaborative<4>(d, o);
 }
-void prepare_sequential(decoder& d) {
+void prepare_sequential(decoder& d, const generate_options&) {
   const any_policy policy = parse_policy(d.policy);
   const auto decode = [&](const auto& chosen) {
     cascade(d, [=](const decoding& j, auto& work) {
@@ -193,7 +194,7 @@ void prepare_oracle(decoder& d, const generate_options& o) {
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   // without drafts
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
-    return prepare_speculative(d, o, policy);
+    return prepare_by_models(d, o, policy);
   cascade(d, [=](const decoding& j, auto& work) {
     return oracle_decode(j.models.front(), j.models.back(), policy, j.chooser,
                          {.text = j.text,
@@ -203,7 +204,7 @@ void prepare_oracle(decoder& d, const generate_options& o) {
                           .accept = j.accept});
   });
 }
-void prepare_sequence(decoder& d) {
+void prepare_sequence(decoder& d, const generate_options&) {
   const any_policy policy = parse_policy(d.policy);
   const auto* chosen = std::get_if<chow>(&policy.chosen);
   if (!chosen) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
@@ -218,7 +219,7 @@ void prepare_sequence(decoder& d) {
   };
   cascade(d, decode, true);
 }
-void prepare_bild(decoder& d) {
+void prepare_bild(decoder& d, const generate_options&) {
   auto [name, p] = parse_parameters(d.policy);
   if (name != "bild")
     refuse("--policy " + d.policy,

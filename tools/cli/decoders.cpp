@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "decoder_parts.hpp"
 
@@ -15,37 +17,102 @@ namespace {
 
 using namespace specagg;
 
+using words = std::vector<std::string>;
+bool has(const words& all, const std::string& word) {
+  return std::find(all.begin(), all.end(), word) != all.end();
+}
+
+enum class drafts { none, chains, chains_by_token, trees };
 struct known {
-  // gamma, verifiers: "" where there is none; every_verifier
-  const char *name, *policy, *gamma, *verifiers, *what;
+  const char *name, *policy, *gamma = "";
+  drafts verified = drafts::none;
+  words drafters = {};  // of --draft, beside a model or in place of one
+  words takes;          // options that not every decoder takes
+  void (*prepare)(decoder&, const generate_options&);
+  const char* what;
 };
-constexpr char every_verifier[] = "*";
-constexpr known all_known[] = {
-    {"speculative", "lossless", "4", every_verifier, "the draft model drafts, the target verifies"},
-    {"tree", "lossless", "", "traversal, recursive",
-     "the draft model drafts a tree, scored in one call of the target"},
-    {"alternating", "ensemble", "4", "token",
-     "CoS: draft and target take turns, each drafts what both verify"},
-    {"n-model", "ensemble", "4", "token",
-     "CoS of the draft, every --model and the target (at most 4 models)"},
-    {"sequential", "chow:alpha=0.5", "", "",
-     "the target is called only where the policy defers (chow, chow-log)"},
-    {"oracle", "lossless", "", "", "both models at every token, any policy"},
-    {"sequence", "chow:alpha=0.5", "", "",
-     "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
-    {"bild", "bild:fallback=0.6,rollback=5", "", "",
-     "Big Little Decoder, greedy at any temperature"},
+const known all_known[] = {
+    {.name = "speculative",
+     .policy = "lossless",
+     .gamma = "4",
+     .verified = drafts::chains,
+     .drafters = {"lookup", "counts"},
+     .takes = {"--gamma", "--verify", "--space", "--seed"},
+     .prepare = prepare_speculative,
+     .what = "the draft model drafts, the target verifies"},
+    {.name = "tree",
+     .policy = "lossless",
+     .verified = drafts::trees,
+     .drafters = {"lookup"},
+     .takes = {"--verify", "--space", "--tree", "--propose", "--seed"},
+     .prepare = prepare_tree,
+     .what = "the draft model drafts a tree, scored in one call of the target"},
+    {.name = "alternating",
+     .policy = "ensemble",
+     .gamma = "4",
+     .verified = drafts::chains_by_token,
+     .drafters = {"lookup"},
+     .takes = {"--gamma", "--verify", "--space", "--seed"},
+     .prepare = prepare_collaborative,
+     .what = "CoS: draft and target take turns, each drafts what both verify"},
+    {.name = "n-model",
+     .policy = "ensemble",
+     .gamma = "4",
+     .verified = drafts::chains_by_token,
+     .drafters = {"lookup"},
+     .takes = {"--gamma", "--verify", "--space", "--model", "--seed"},
+     .prepare = prepare_collaborative,
+     .what = "CoS of the draft, every --model and the target (at most 4 models)"},
+    {.name = "sequential",
+     .policy = "chow:alpha=0.5",
+     .takes = {"--longest-run", "--seed"},
+     .prepare = prepare_sequential,
+     .what = "the target is called only where the policy defers (chow, chow-log)"},
+    {.name = "oracle",
+     .policy = "lossless",
+     .takes = {"--space", "--seed"},
+     .prepare = prepare_oracle,
+     .what = "both models at every token, any policy"},
+    {.name = "sequence",
+     .policy = "chow:alpha=0.5",
+     .takes = {"--seed"},
+     .prepare = prepare_sequence,
+     .what = "the draft writes everything; unsure of its tokens on average (chow), the target "
+             "starts over"},
+    {.name = "bild",
+     .policy = "bild:fallback=0.6,rollback=5",
+     .takes = {"--longest-run"},
+     .prepare = prepare_bild,
+     .what = "Big Little Decoder, greedy at any temperature"},
 };
 
-// Throws specagg::error.
+// --decoder, which takes one of decoder_names().
 const known& known_decoder(const generate_options& o) {
   const std::string name = o.decoder == "speculative" && !o.tree.empty() ? "tree" : o.decoder;
-  std::string names;
-  for (const known& one : all_known) {
-    if (name == one.name) return one;
-    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  return *std::find_if(std::begin(all_known), std::end(all_known),
+                       [&](const known& k) { return name == k.name; });
+}
+
+// The options that only other decoders take, and why: a reason, or the names of those decoders.
+std::vector<no_effect> not_taken_by(const known& decoder) {
+  const std::map<std::string, std::string> reasons = {{"--verify", ": it has no drafts to verify"},
+                                                      {"--space", ": it combines no rows"},
+                                                      {"--tree", ": it drafts no trees"},
+                                                      {"--seed", ": it draws nothing"}};
+  std::map<std::string, words> takers;
+  for (const known& k : all_known)
+    for (const std::string& option : k.takes) takers[option].push_back(k.name);
+  std::vector<no_effect> rows;
+  for (const auto& [option, names] : takers) {
+    const auto reason = reasons.find(option);
+    const std::string why = reason != reasons.end()
+                                ? reason->second
+                                : fmt::format(", only with {}", fmt::join(names, ", "));
+    rows.push_back({!has(names, decoder.name),
+                    fmt::format("with --decoder {}{}", decoder.name, why),
+                    {option}});
   }
-  refuse("--decoder " + o.decoder, "is unknown (" + names + " are known)");
+  return rows;
 }
 
 // --draft lookup,counts,FILE: the words that it begins with, and then a model's file, or nothing.
@@ -53,9 +120,8 @@ void name_drafters(decoder& d, const std::string& draft) {
   std::string_view rest = draft;
   for (;;) {
     const std::string word(rest.substr(0, rest.find(',')));
-    if (word != "lookup" && word != "counts") break;
-    if (std::find(d.drafters.begin(), d.drafters.end(), word) != d.drafters.end())
-      refuse("--draft " + draft, "names " + word + " twice");
+    if (!has(drafters_without_model(), word)) break;
+    if (has(d.drafters, word)) refuse("--draft " + draft, "names " + word + " twice");
     d.drafters.push_back(word);
     if (word.size() == rest.size()) return;
     rest.remove_prefix(word.size() + 1);
@@ -69,62 +135,38 @@ std::string chosen(const std::string& given, const std::string& otherwise) {
   return given.empty() ? otherwise : given;
 }
 std::string chosen_verifier(const known& k, const std::string& given) {
-  const std::string verifiers = k.verifiers == std::string(every_verifier)
-                                    ? fmt::format("{}", fmt::join(cli::verifiers, ", "))
-                                    : k.verifiers;
-  if (!given.empty() && (", " + verifiers + ",").find(", " + given + ",") == std::string::npos)
+  std::vector<std::string> known;
+  if (k.verified == drafts::chains) known = cli::verifiers;
+  if (k.verified == drafts::chains_by_token) known = {cli::verifiers[0]};
+  if (k.verified == drafts::trees) known = cli::tree_verifiers;
+  if (!given.empty() && std::find(known.begin(), known.end(), given) == known.end())
     refuse("--verify " + given,
-           std::string("is unknown to --decoder ") + k.name + " (it has " + verifiers + ")");
-  return chosen(given, verifiers.substr(0, verifiers.find(',')));
-}
-
-// By the decoder's name; models: how many there are.
-void prepare(decoder& d, const generate_options& o, std::size_t models, bool every) {
-  if (d.name == "speculative") prepare_speculative(d, o);
-  else if (d.name == "tree") prepare_tree(d, o);
-  else if (d.name == "sequential") prepare_sequential(d);
-  else if (d.name == "oracle") prepare_oracle(d, o);
-  else if (d.name == "sequence") prepare_sequence(d);
-  else if (d.name == "bild") prepare_bild(d);
-  else prepare_collaborative(d, o, models, every);
+           fmt::format("is unknown to --decoder {} (it has {})", k.name, fmt::join(known, ", ")));
+  return given.empty() && !known.empty() ? known[0] : given;
 }
 
 }  // namespace
 
 std::vector<no_effect> without_effect(const generate_options& o) {
   const known& k = known_decoder(o);
-  const std::string name = k.name, with = "with --decoder " + name;
-  const bool alone = !o.target.empty() && o.draft.empty(), tree = name == "tree";
+  const bool alone = !o.target.empty() && o.draft.empty();
   decoder drafts;
   name_drafters(drafts, o.draft);
-  const bool lookup = !drafts.drafters.empty(),
-             no_rows = name == "sequential" || name == "sequence" || name == "bild";
+  const bool lookup = !drafts.drafters.empty();
   std::vector<no_effect> rows = {
       {alone,
        "without --draft: the target writes alone",
        {"--decoder", "--policy", "--verify", "--space", "--tree", "--propose", "--longest-run",
         "--lookup", "--model", "--compare", "--baseline"}},
       {alone && o.gamma != "0", "without --draft: the target writes alone", {"--gamma"}},
-      {*k.gamma == '\0', with, {"--gamma"}},
-      {*k.verifiers == '\0', with + ": it has no drafts to verify", {"--verify"}},
-      {no_rows, with + ": it combines no rows", {"--space"}},
       {!alone && o.gamma == "0" && o.verify != "coupled",
        "with --gamma 0: nothing is drafted",
        {"--verify"}},
-      {!tree, with + ": it drafts no trees", {"--tree"}},
-      {!tree, "without --tree", {"--propose"}},
-      {tree && lookup, "with --draft lookup: it proposes what followed most often", {"--propose"}},
-      {name != "sequential" && name != "bild",
-       with + ", only with sequential and bild",
-       {"--longest-run"}},
-      {name != "n-model", with + ", only with n-model", {"--model"}},
-      {name == "bild", with + ": it draws nothing", {"--seed"}},
+      {lookup, "with --draft lookup: it proposes what followed most often", {"--propose"}},
       {!lookup, "without --draft lookup or --draft counts", {"--lookup"}},
-      {!o.compare, "without --compare", {"--baseline"}},
-      {!o.chat, "without --chat", {"--system"}},
-      {o.json, "with --json", {"--color"}},
       without_effect_at(o.sample)};
-  for (no_effect& row : without_effect_on(o.backend)) rows.push_back(std::move(row));
+  for (const auto& more : {not_taken_by(k), without_effect_on(o.backend)})
+    rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }
 
@@ -140,17 +182,15 @@ decoder make_decoder(const generate_options& o, bool every) {
     d.tree = chosen(o.tree, "3,2,1,1");
     d.propose = chosen(o.propose, "greedy");
   }
-  if (!o.space.empty() && o.space != "raw" && o.space != "law")
-    refuse("--space " + o.space, "is unknown (raw, law are known)");
   name_drafters(d, o.draft);
   const bool turns = d.name == "alternating" || d.name == "n-model";
-  const bool lookup_alone = d.drafters == std::vector<std::string>{"lookup"};
-  const bool in_tree = d.name == "tree" && lookup_alone && d.draft_model.empty();
-  if (!d.drafters.empty() && d.name != "speculative" && !in_tree && !(turns && lookup_alone))
-    refuse("--draft " + o.draft,
-           "--decoder " + d.name +
-               " takes a draft model (speculative takes lookup and counts; alternating, n-model "
-               "and, in place of a model, tree take a lookup)");
+  const bool in_tree = d.name == "tree" && !d.drafters.empty();
+  for (const std::string& word : d.drafters)
+    if (!has(k.drafters, word) || (in_tree && !d.draft_model.empty()))
+      refuse("--draft " + o.draft,
+             "--decoder " + d.name +
+                 " takes a draft model (speculative takes lookup and counts; alternating, n-model "
+                 "and, in place of a model, tree take a lookup)");
   if (in_tree) d.propose.clear();
   d.lookup_first = turns && !d.drafters.empty();
   if (turns) d.drafters.clear();
@@ -160,22 +200,19 @@ decoder make_decoder(const generate_options& o, bool every) {
              fmt::format("is no number from 0 to {}", most_drafted));
     d.longest_run = *o.longest_run;
   }
-  if (!o.baseline.empty()) {
-    if (o.baseline != "target" && o.baseline != "all-models")
-      refuse("--baseline " + o.baseline, "is unknown (target, all-models are known)");
-    if (o.baseline == "all-models" && !turns)
-      refuse(
-          "--baseline all-models",
-          "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
-  }
-  const std::size_t n = (d.draft_model.empty() ? 1 : 2) + o.models.size();
+  if (o.baseline == "all-models" && !turns)
+    refuse("--baseline all-models", "--decoder " + d.name +
+                                        " has no models that take turns (alternating and n-model "
+                                        "have)");
+  const std::size_t n = models_of(d, o);
   if (turns && n < 2)
     refuse("--draft " + o.draft,
            "--decoder " + d.name + " takes turns with a draft model, too (--draft lookup,FILE)");
   if (n > most_models)
     refuse("--model " + o.models[most_models - 2],
            fmt::format("is one too many: at most {} models", most_models));
-  prepare(d, o, n, every);
+  d.every = every;
+  k.prepare(d, o);
   return d;
 }
 

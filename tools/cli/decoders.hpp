@@ -56,8 +56,9 @@ struct decoder {
   std::string name, policy, verify, gamma;  // as given, or the defaults of this decoder
   std::string space;                        // raw or law; "" where the decoder combines nothing
   std::string tree, propose;                // of --decoder tree
-  bool combines = false;                    // the policy could be combined in the other space
-  std::size_t drafts = 0;                   // tokens that may stand after the text
+  bool every = false;      // models that would take turns are all called at every token
+  bool combines = false;   // the policy could be combined in the other space
+  std::size_t drafts = 0;  // tokens that may stand after the text
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                                            // needs decoding::costs
   std::string draft_model;                                           // file; empty: none
@@ -74,8 +75,8 @@ struct decoder {
       prepare;
 };
 
-// The options of specagg generate that have no effect beside the others. Throws specagg::error: an
-// unknown decoder.
+// The options of specagg generate that have no effect beside the others, but for those of which
+// CLI11 knows it. Throws specagg::error: --draft names a drafter twice, or nothing after a comma.
 std::vector<no_effect> without_effect(const generate_options& options);
 // Throws specagg::error where the options do not fit together, and says what would.
 // every: models that would take turns are all called at every token.

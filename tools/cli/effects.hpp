@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options that were given: their values are checked alike for all commands, and one that has no
-// effect is refused, since whoever gave it meant it to do something.
+// effect is refused, since whoever gave it meant it to do something. CLI11 refuses by the names of
+// other options (needs(), excludes()), refuse_without_effect() by their values.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,9 +21,6 @@
 
 namespace cli {
 
-inline bool given(const CLI::App& command, const std::string& option) {
-  return command.get_option(option)->count() > 0;  // throws CLI::OptionNotFound
-}
 // The command's options but these.
 inline std::vector<std::string> all_but(const CLI::App& command,
                                         const std::vector<std::string>& these) {
@@ -34,11 +32,18 @@ inline std::vector<std::string> all_but(const CLI::App& command,
   }
   return others;
 }
+// CLI11 refuses `option` beside any of these: "--grid excludes --q".
+inline void exclude(CLI::App& command, const std::string& option,
+                    const std::vector<std::string>& others) {
+  for (const std::string& other : others)
+    command.get_option(option)->excludes(command.get_option(other));
+}
 inline void refuse_without_effect(const CLI::App& command, const std::vector<no_effect>& rows) {
   for (const no_effect& row : rows)
     for (const std::string& name : row.options) {
-      if (!row.now || !given(command, name)) continue;
-      const CLI::Option& o = *command.get_option(name);
+      if (!row.now) continue;
+      const CLI::Option& o = *command.get_option(name);  // throws CLI::OptionNotFound
+      if (o.count() == 0) continue;
       const bool flag = o.get_type_size() == 0;
       const std::string value = flag ? "" : fmt::format(" {}", fmt::join(o.results(), ","));
       throw specagg::error(name + value, "", "has no effect " + row.how);

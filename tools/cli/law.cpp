@@ -57,7 +57,7 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
   acceptance = 0;
   double done = 0;
   do {
-    const auto row = q.normalise();
+    const auto row = normalise(q);
     why = row.why();
     if (why != status::ok) return {};
     const token_id y = draw_draft(row, 0, 0, chooser, scratch);
@@ -89,7 +89,7 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
   r.target = target_law(policy, q, p, &r.why);
   if (r.why != status::ok) return r;
   const std::size_t size = q.size();
-  const auto drafted = q.normalise();
+  const auto drafted = normalise(q);
   if (r.why = drafted.why(); r.why != status::ok) return r;
   numbers probabilities(size);
   for (std::size_t v = 0; v < size; ++v) probabilities[v] = drafted[v];
@@ -118,9 +118,8 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
     for (std::size_t i = 0; i < joint.size(); ++i) r.law[i % size] += joint[i];
     for (std::size_t i = 0; i < size; ++i) r.acceptance += joint[i * size + i];
   } else {
-    for_each_verifier(0, 0, [&](const auto& v) {
-      if constexpr (!is_coupled<std::decay_t<decltype(v)>>)
-        if (verifier == v.name) walk([&](auto&&... a) { return v.verify(a...); });
+    with_verifier(verifier_number(verifier), 0, 0, [&]<class V>(const V& v) {
+      if constexpr (!is_coupled<V>) walk([&](auto&&... a) { return v.verify(a...); });
     });
   }
   return r;
@@ -238,7 +237,7 @@ json answer(const json& line, bool enumerate) {
   const auto row_of = [&](const std::string& key) {
     numbers x = row_in(line, line.contains(key + "_logits") ? key + "_logits" : key);
     if (!line.contains(key + "_logits")) return x;
-    const auto softmax = softmax_row<double>(x).normalise();
+    const auto softmax = normalise(softmax_row<double>(x));
     if (const status s = softmax.why(); s != status::ok) {
       why = s;
       return x;
@@ -301,9 +300,8 @@ void grid(const law_options& o) {
       const any_policy policy = parse_policy(text);
       const auto show = [&](double part) { bar.show((done + part) / all); };
       policy_audit found;
-      for_each_verifier(0, 0, [&](const auto& verifier) {
-        if (v == verifier.name) found = audit_policy(policy, verifier, show);
-      });
+      with_verifier(verifier_number(v), 0, 0,
+                    [&](const auto& verifier) { found = audit_policy(policy, verifier, show); });
       const std::size_t undefined = found.undefined + found.no_law;
       const double worst = found.worst.error;
       table.push_back({{"policy", text},

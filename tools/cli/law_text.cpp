@@ -75,9 +75,8 @@ numbers emitted(const rows_of_text& rows, const any_stateful& policy, const std:
     return rows.p[std::min(t.size(), rows.p.size() - 1)];
   };
   const std::size_t n = rows.p.size(), gamma = std::max<std::size_t>(1, n - 1);
-  for_each_verifier(0, 0, [&](const auto& how) {
-    if constexpr (!is_coupled<std::decay_t<decltype(how)>>) {
-      if (verifier != how.name) return;
+  with_verifier(verifier_number(verifier), 0, 0, [&]<class V>(const V& how) {
+    if constexpr (!is_coupled<V>) {
       exhaustive_chooser chooser;
       do {
         const tokens one =

@@ -88,31 +88,32 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   const auto same_q = [&](const std::vector<token_id>&) { return q; };
   const auto same_p = [&](const std::vector<token_id>&) { return p; };
   const auto promised = [&](const std::vector<token_id>&) { return pi; };
-  const auto verified = [&](auto verify) {
-    round_error e = worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised);
-    if (e.why != status::ok) throw error("law", "--q, --p", std::string(name(e.why)));
-    return e;
-  };
+  std::vector<std::pair<const char*, round_error>> verified;
   progress bar("enumerating");
-  const round_error up = verified([](auto&&... a) { return verify_tree(a...); });
-  bar.show(0.5);
-  const round_error down = verified([](auto&&... a) { return verify_tree_recursive(a...); });
+  for_each_verifier<all_tree_verifiers>(0, 0, [&](const auto& how) {
+    const auto verify = [&](auto&&... a) { return how.verify(a...); };
+    const round_error e =
+        worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised);
+    if (e.why != status::ok) throw error("law", "--q, --p", std::string(name(e.why)));
+    verified.emplace_back(how.name, e);
+    bar.show(double(verified.size()) / double(tree_verifiers.size()));
+  });
   bar.clear();
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;
   if (o.json) {
     nlohmann::json out{
         {"policy", policy_name}, {"tree", o.tree}, {"propose", name(kind)}, {"pi", pi}};
-    out["traversal"] = {{"accepted", up.accepted}, {"worst_error", up.error}};
-    out["recursive"] = {{"accepted", down.accepted}, {"worst_error", down.error}};
+    for (const auto& [how, e] : verified)
+      out[how] = {{"accepted", e.accepted}, {"worst_error", e.error}};
     if (one_level) out["optimum"] = optimum;
     fmt::print("{}\n", out.dump(2));
     return;
   }
   fmt::print("{} nodes, {}, q and p after every node alike\n", tree_size(shape), name(kind));
   fmt::print("{:<10} {:>16} {:>24}\n", "verify", "accepted tokens", "worst |law - pi|");
-  fmt::print("{:<10} {:>16.9f} {:>24.1e}\n", "traversal", up.accepted, up.error);
-  fmt::print("{:<10} {:>16.9f} {:>24.1e}\n", "recursive", down.accepted, down.error);
+  for (const auto& [how, e] : verified)
+    fmt::print("{:<10} {:>16.9f} {:>24.1e}\n", how, e.accepted, e.error);
   if (one_level) fmt::print("{:<10} {:>16.9f}\n", "optimum", optimum);
 }
 

@@ -41,13 +41,12 @@ inline std::vector<std::size_t> parse_shape(const std::string& text) {
                                      nodes == 0 ? "no" : "too many", most_drafted));
   return shape;
 }
-// Empty: greedy.
+// One of the words of --propose; empty: greedy.
 inline specagg::proposal proposal_named(const std::string& text) {
   using specagg::proposal;
-  if (text.empty()) return proposal::greedy;
-  for (const proposal p : {proposal::greedy, proposal::sampled, proposal::top})
+  for (const proposal p : {proposal::sampled, proposal::top})
     if (text == name(p)) return p;
-  throw specagg::error("--propose " + text, "", "is unknown (greedy, sampled, top are known)");
+  return proposal::greedy;
 }
 
 }  // namespace cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command-line program: options in, one clear line and exit status 2 for what cannot be used.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -50,18 +51,26 @@ void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* wha
 }
 void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
   CLI::Option* option =
-      cli::takes(c->add_option("--decoder", decoder, "How the models work together (see below)"),
-                 cli::decoder_names());
+      cli::one_of(c->add_option("--decoder", decoder, "How the models work together (see below)"),
+                  cli::decoder_names());
   app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
 }
 
+void add_verify(CLI::App* c, std::string& verify) {
+  std::vector<std::string> names = cli::verifiers;
+  names.insert(names.end(), cli::tree_verifiers.begin(), cli::tree_verifiers.end());
+  cli::takes(c->add_option("--verify", verify,
+                           fmt::format("How drafts are verified; of trees: {}",
+                                       fmt::join(cli::tree_verifiers, ", "))),
+             names);
+}
 void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char* type) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
       ->type_name(type);
-  cli::takes(c->add_option("--propose", propose,
-                           "How: the most likely and one drawn, drawn without replacement, or the "
-                           "most likely [greedy]"),
-             {"greedy", "sampled", "top"});
+  cli::one_of(c->add_option("--propose", propose,
+                            "How: the most likely and one drawn, drawn without replacement, or the "
+                            "most likely [greedy]"),
+              {"greedy", "sampled", "top"});
 }
 void add_models(CLI::App* g, cli::generate_options& o) {
   cli::file(g, "--target", o.target, "GGUF file of the target model [the bundled target model]");
@@ -75,18 +84,27 @@ void add_models(CLI::App* g, cli::generate_options& o) {
             "GGUF file of a further model, for --decoder n-model (may be given several times)")
       ->allow_extra_args(false);
 }
+void add_prompt_or_chat(CLI::App* g, cli::generate_options& o) {
+  cli::add_prompt(g, o.prompt, o.prompt_file);
+  g->add_flag(
+      "--chat", o.chat,
+      "A conversation, by the model's chat template: --prompt is its first turn, lines of standard "
+      "input the rest");
+  g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
+      ->type_name("TEXT")
+      ->needs("--chat");
+}
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g =
       app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   add_models(g, o);
   add_decoder(app, g, o.decoder);
   add_policy(app, g, o.policy, "The law to emit (see below)");
-  cli::takes(g->add_option("--verify", o.verify,
-                           "How drafts are verified; of trees: traversal, recursive"),
-             {"token", "block", "match", "coupled", "traversal", "recursive"});
-  cli::takes(g->add_option("--space", o.space,
-                           "What a policy combines: the models' logits, or their rows (see below)"),
-             {"raw", "law"});
+  add_verify(g, o.verify);
+  cli::one_of(
+      g->add_option("--space", o.space,
+                    "What a policy combines: the models' logits, or their rows (see below)"),
+      {"raw", "law"});
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each "
                 "model, N,N,... [4]");
@@ -94,13 +112,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option(
       "--longest-run", o.longest_run,
       "Tokens the draft model writes in a row before the target is called: sequential, bild [10]");
-  cli::add_prompt(g, o.prompt, o.prompt_file);
-  g->add_flag(
-      "--chat", o.chat,
-      "A conversation, by the model's chat template: --prompt is its first turn, lines of standard "
-      "input the rest");
-  g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
-      ->type_name("TEXT");
+  add_prompt_or_chat(g, o);
   cli::value(g, "--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn",
              CLI::Range(1, 1 << 20));
   cli::add_sampling(g, o.sample);
@@ -115,12 +127,16 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, in turn, five times each or for 20 seconds; "
               "measured and predicted speed-up; with --chat: the first turn");
-  g->add_option("--baseline", o.baseline,
-                "What --compare compares with: target, alone; or all-models, the models of "
-                "--decoder alternating or n-model, all called at every token [target]");
+  cli::one_of(
+      g->add_option("--baseline", o.baseline,
+                    "What --compare compares with: target, alone; or all-models, the models "
+                    "of --decoder alternating or n-model, all called at every token [target]")
+          ->needs("--compare"),
+      {"target", "all-models"});
   cli::add_color(g);
   g->add_flag("--json", o.json,
-              "One JSON object instead of text; with --chat one a line for each turn");
+              "One JSON object instead of text; with --chat one a line for each turn")
+      ->excludes("--color");
   g->footer(cli::decoders_help() +
             "  A model whose vocabulary is not the target's reads the text in its own tokens, and "
             "drafts those that the target has too\n  (docs/vocabularies.md).\n\n" +
@@ -155,7 +171,12 @@ void add_law(CLI::App& app, cli::law_options& o) {
               "The audit: every policy and verifier on every pair of rows of the 1/8 grid over 3 "
               "tokens, gamma 1 to 3");
   cli::add_color(l);
-  l->add_flag("--json", o.json, "JSON instead of a table");
+  l->add_flag("--json", o.json, "JSON instead of a table")->excludes("--color");
+  l->get_option("--propose")->needs("--tree");
+  cli::exclude(*l, "--batch", cli::all_but(*l, {"--batch", "--enumerate"}));
+  cli::exclude(*l, "--grid", cli::all_but(*l, {"--grid", "--policy", "--verify", "--json"}));
+  cli::exclude(*l, "--tree",
+               cli::all_but(*l, {"--tree", "--propose", "--policy", "--q", "--p", "--json"}));
   l->footer(policies() +
             "For these --q and --p have a line for each token of the text (of @FILE, or of the "
             "argument).\n"
@@ -166,17 +187,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
             "{\"id\":1,\"pi\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
             "Rows of more than 64 tokens get \"overlap\", sum min(q, pi), too; \"law\" is null "
             "without --enumerate.");
-  l->callback([l, &o] {
-    cli::refuse_without_effect(
-        *l,
-        {{o.batch, "with --batch", cli::all_but(*l, {"--batch", "--enumerate"})},
-         {o.grid, "with --grid", cli::all_but(*l, {"--grid", "--policy", "--verify", "--json"})},
-         {!o.tree.empty(), "with --tree",
-          cli::all_but(*l, {"--tree", "--propose", "--policy", "--q", "--p", "--json"})},
-         {o.tree.empty(), "without --tree", {"--propose"}},
-         {o.json, "with --json", {"--color"}}});
-    cli::law(o);
-  });
+  l->callback([&o] { cli::law(o); });
 }
 
 void add_score(CLI::App& app, cli::score_options& o) {
@@ -211,7 +222,7 @@ void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   a->footer(
       "Each line of standard input is a token id, or a JSON object with one under \"token\".\n"
       "A law of logits: {\"logits\": [...], \"temperature\": 0.7, \"top_k\": 50, \"top_p\": 0.9, "
-      "\"min_p\": 0}; [...] may have \"-inf\".\n"
+      "\"min_p\": 0, \"order\": \"vllm\"}; [...] may have \"-inf\".\n"
       "The first token after a context is never a bonus. To test the second too, give pairs: t0 * "
       "V + t1 as the id.\n"
       "Exit status: 0 if the tokens fit the law, 1 if they do not, 2 for what cannot be used.");

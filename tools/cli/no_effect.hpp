@@ -27,7 +27,7 @@ inline std::vector<no_effect> without_effect_on(const std::string& backend) {
 inline no_effect without_effect_at(const specagg::sampling& s) {
   return {s.temperature == 0,
           "with --temperature 0: the most likely token is taken",
-          {"--top-k", "--top-p", "--min-p"}};
+          {"--top-k", "--top-p", "--min-p", "--filter-order"}};
 }
 
 }  // namespace cli

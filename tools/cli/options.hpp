@@ -20,6 +20,16 @@ namespace cli {
 inline CLI::Option* takes(CLI::Option* option, const std::vector<std::string>& words) {
   return option->type_name(CLI::detail::join(words, "|"));
 }
+// An option that takes exactly one of these words.
+inline CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) {
+  const auto unknown = [option, words](const std::string& word) -> std::string {
+    const bool known = std::find(words.begin(), words.end(), word) != words.end();
+    if (known || word.empty()) return "";  // check_values() refuses an empty one
+    throw specagg::error(option->get_name() + " " + word, "",
+                         "is unknown (" + CLI::detail::join(words, ", ") + " are known)");
+  };
+  return takes(option->check(CLI::Validator(unknown, "")), words);
+}
 
 // An option that names a file.
 template <class Path>
@@ -39,7 +49,7 @@ CLI::Option* value(CLI::App* c, const std::string& name, T& x, const std::string
 template <class T>
 CLI::Option* value(CLI::App* c, const std::string& name, T& x, const std::string& what,
                    const std::vector<std::string>& words) {
-  return takes(value(c, name, x, what), words);
+  return one_of(value(c, name, x, what), words);
 }
 
 inline void add_threads(CLI::App* c, unsigned& threads, const char* what) {
@@ -54,13 +64,10 @@ void add_prompt(CLI::App* c, Prompt& prompt, std::string& file_name) {
 inline void add_color(CLI::App* c) {
   static const std::vector<std::string> words = {"auto", "always", "never"};
   const auto choose = [](const std::string& word) {
-    const auto found = std::find(words.begin(), words.end(), word);
-    if (found == words.end())
-      throw specagg::error("--color " + word, "", "is unknown (auto, always, never are known)");
-    chosen_color = color(found - words.begin());
+    chosen_color = color(std::find(words.begin(), words.end(), word) - words.begin());
   };
   const char* what = "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set";
-  takes(c->add_option_function<std::string>("--color", choose, what), words);
+  one_of(c->add_option_function<std::string>("--color", choose, what), words);
 }
 
 inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
@@ -83,6 +90,14 @@ inline void add_sampling(CLI::App* c, specagg::sampling& s) {
         CLI::Range(1e-9, 1.0));
   value(c, "--min-p", s.min_p, "Keep tokens of at least this fraction of the largest probability",
         CLI::Range(0.0, 1.0));
+  std::vector<std::string> orders;
+  for (const specagg::filter_order one : specagg::filter_orders) orders.push_back(name(one));
+  const auto choose = [&s, orders](const std::string& word) {
+    s.order = specagg::filter_order(std::find(orders.begin(), orders.end(), word) - orders.begin());
+  };
+  const char* what = "Which engine's order the temperature and the filters have (docs/engine.md)";
+  one_of(c->add_option_function<std::string>("--filter-order", choose, what), orders)
+      ->default_str(name(s.order));
 }
 
 }  // namespace cli

@@ -74,22 +74,9 @@ std::vector<fs::path> files_of(const std::string& folder) {
 // The first byte that is not of a well-formed UTF-8 character; npos: none.
 std::size_t malformed(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto at = [&](std::size_t n) {
-      return i + n < text.size() ? static_cast<unsigned char>(text[i + n]) : 0u;
-    };
-    const auto lead = at(0), next = at(1);
-    const std::size_t size = lead < 0x80                  ? 1
-                             : lead < 0xC2 || lead > 0xF4 ? 0
-                             : lead < 0xE0                ? 2
-                             : lead < 0xF0                ? 3
-                                                          : 4;
-    const bool overlong = (lead == 0xE0 && next < 0xA0) || (lead == 0xF0 && next < 0x90),
-               // surrogates; U+10FFFF
-        beyond = (lead == 0xED && next > 0x9F) || (lead == 0xF4 && next > 0x8F);
-    if (size == 0 || overlong || beyond) return i;
-    for (std::size_t n = 1; n < size; ++n)
-      if ((at(n) & 0xC0) != 0x80) return i;
-    i += size;
+    const auto c = specagg::utf8::first_code_point(text.substr(i));
+    if (!c.valid) return i;
+    i += c.bytes;
   }
   return std::string_view::npos;
 }

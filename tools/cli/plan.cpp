@@ -85,7 +85,8 @@ void add_cos(CLI::App& app) {
       ->delimiter(',')
       ->expected(1, 2);
   CLI::Option* tv = sub->add_option("--tv", o->tv, "TV(p, q): acceptances of an ensemble instead");
-  sub->add_option("--lambda", o->lambda, "Weight of q in the ensemble");
+  tv->excludes("--acceptance");
+  sub->add_option("--lambda", o->lambda, "Weight of q in the ensemble")->needs(tv);
   sub->add_option("--gamma", o->gamma, "Tokens a proposal of q and of p")
       ->delimiter(',')
       ->expected(1, 2);
@@ -94,8 +95,6 @@ void add_cos(CLI::App& app) {
   sub->callback([=] {
     o->from_tv = tv->count() > 0;
     o->checks = true;
-    refuse_without_effect(*sub, {{o->from_tv, "with --tv", {"--acceptance"}},
-                                 {!o->from_tv, "without --tv", {"--lambda"}}});
     for (const char* option : {"--acceptance", "--tv", "--lambda", "--gamma", "--c", "--v"})
       if (sub->count(option) > 0) o->checks = false;
     run_cos(*o);

@@ -118,8 +118,7 @@ void run_dssd(const dssd_options& o) {
   if (o.as_json) fmt::print("{}\n", json{{"table", table}, {"schemes", schemes}}.dump(2));
 }
 std::vector<no_effect> without_effect(const dssd_options& o) {
-  return {{o.as_json, "with --json: it has both tables", {"--schemes"}},
-          {!o.as_json && !o.schemes,
+  return {{!o.as_json && !o.schemes,
            "without --schemes",
            {"--rate-up", "--t-slm", "--t-llm", "--v", "--kept", "--counts"}}};
 }
@@ -145,7 +144,9 @@ void add_dssd(CLI::App& app) {
                   "Non-transmission time of a round (processing, propagation, queueing), ms")
       ->capture_default_str();
   sub->add_flag("--schemes", o->schemes,
-                "Compare DSD, DSSD, Gumbel-max coupling and quantised drafts instead");
+                "Compare DSD, DSSD, Gumbel-max coupling and quantised drafts instead (--json has "
+                "both tables)")
+      ->excludes("--json");
   sub->add_option("--t-slm", o->t_slm, "Time of a draft step, ms")->capture_default_str();
   sub->add_option("--t-llm", o->t_llm, "Time of a target step, ms")->capture_default_str();
   sub->add_option("--v", o->v, "Cost of a scoring over a target step")->capture_default_str();

@@ -11,11 +11,16 @@
 
 namespace cli {
 
-const std::vector<std::string> verifiers = [] {
+namespace {
+template <class List>
+std::vector<std::string> names_of() {
   std::vector<std::string> names;
-  specagg::for_each_verifier(0, 0, [&](const auto& v) { names.push_back(v.name); });
+  specagg::for_each_verifier<List>(0, 0, [&](const auto& v) { names.push_back(v.name); });
   return names;
-}();
+}
+}  // namespace
+const std::vector<std::string> verifiers = names_of<specagg::all_verifiers>(),
+                               tree_verifiers = names_of<specagg::all_tree_verifiers>();
 
 double parameters::number(const std::string& key, double otherwise, double low, double high,
                           bool open) {
@@ -193,12 +198,6 @@ any_policy make_policy(const std::string& input, const std::string& name,
 
 namespace {
 
-// f(line) for each policy with state whose parameters are numbers.
-template <class F>
-void for_each_stateful(F&& f) {
-  std::apply([&](const auto&... lines) { (f(lines), ...); }, specagg::stateful_catalogue);
-}
-
 // Token ids, separated by /.
 std::vector<specagg::token_id> ids_of(const std::string& input, const std::string& key,
                                       const std::string& text) {
@@ -232,7 +231,7 @@ void make_phase(const std::string& input, parameters& p, stateful_policy& made) 
 const std::vector<known_stateful>& known_stateful_policies() {
   static const std::vector<known_stateful> all = [] {
     std::vector<known_stateful> lines;
-    for_each_stateful(
+    specagg::for_each_in_catalogue<true>(
         [&](const auto& line) { lines.push_back({line.name, keys_of(line), line.law}); });
     lines.push_back({"phase", "inside=lossless, outside=lossless, open=ID, close=ID",
                      "one policy after a token of open, another after one of close"});
@@ -247,7 +246,7 @@ std::unique_ptr<const stateful_policy> parse_stateful(const std::string& text) {
     if (text.substr(0, text.find(':')) != known.name) continue;
     parameters p = parse_parameters(text).second;
     if (known.name == "phase") make_phase("--policy " + text, p, *made);
-    for_each_stateful([&](const auto& line) {
+    specagg::for_each_in_catalogue<true>([&](const auto& line) {
       if (known.name == line.name) made->policy.chosen = made_of(line, p);
     });
     p.none_left(known.keys);

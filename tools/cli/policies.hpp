@@ -16,7 +16,7 @@ namespace cli {
 // Any policy of the library. A decoder is compiled once for all of them.
 using any_policy = specagg::compiled_once<specagg::any_catalogued>;
 
-extern const std::vector<std::string> verifiers;  // names of all
+extern const std::vector<std::string> verifiers, tree_verifiers;  // their names
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left
 // over is an error.
@@ -52,7 +52,7 @@ const std::vector<known_policy>& known_policies();
 any_policy make_policy(const std::string& input, const std::string& name,
                        std::map<std::string, std::string> values, double temperature = 1);
 any_policy parse_policy(const std::string& text, double temperature = 1);
-// A policy with state (verify/stateful.hpp), which `--policy` names as it names the others. Within
+// A policy with state (policy/stateful.hpp), which `--policy` names as it names the others. Within
 // a value of phase / stands for a comma: phase:inside=power:lambda=0.3/rho=2,open=1/5,close=2.
 struct stateful_policy {
   specagg::any_stateful policy;

@@ -58,8 +58,8 @@ scored score_tokens(const std::vector<token_id>& ids, session& target, session* 
         throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
       all.logprobs.push_back(logprob);
       if (!draft) continue;
-      const auto q_row = softmax_row<float>(q.data() + k * V, V).normalise(),
-                 p_row = softmax_row<float>(p.data() + k * V, V).normalise();
+      const auto q_row = normalise(softmax_row<float>(q.data() + k * V, V)),
+                 p_row = normalise(softmax_row<float>(p.data() + k * V, V));
       if (q_row.why() != status::ok || p_row.why() != status::ok)
         throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
       all.overlaps.push_back(acceptance_rate(q_row, p_row));

@@ -36,8 +36,7 @@ struct to_site final : net::listener {
 
 hello terms_of(const two_sites_options& o, const site_maker& library, std::size_t prompt) {
   hello h{.life = random_bits(), .from = side::l};
-  h.kind =
-      o.dragon ? meaning_of("--noise", o.noise, noises) : meaning_of("--split", o.split, splits);
+  h.kind = o.dragon ? meaning_of(o.noise, noises) : meaning_of(o.split, splits);
   h.session = random_bits();
   if (!o.session.empty()) {
     const char* end = o.session.data() + o.session.size();
@@ -47,7 +46,7 @@ hello terms_of(const two_sites_options& o, const site_maker& library, std::size_
   }
   h.model_l = short_text(std::filesystem::path(o.site.model).stem().string());
   h.codec = {.vocabulary = library.vocab_size(),
-             .format = meaning_of("--codec", o.codec, codecs),
+             .format = meaning_of(o.codec, codecs),
              .top_k = o.row_top_k,
              .top_p = o.row_top_p,
              .total = o.codec == "counts" ? o.row_total : 0};
@@ -59,7 +58,7 @@ hello terms_of(const two_sites_options& o, const site_maker& library, std::size_
   h.look_ahead = o.dragon ? o.look_ahead : o.gamma;
   h.most_tokens = std::uint32_t(prompt) + o.max_tokens;
   h.prompt = std::uint32_t(prompt);
-  h.first = meaning_of("--first", o.first, firsts);
+  h.first = meaning_of(o.first, firsts);
   if (!valid(h)) throw error("the row codec", o.codec, "cannot have this top-k, top-p or total");
   return h;
 }
@@ -106,7 +105,7 @@ lone_text write_alone(const two_sites_options& o, site_maker& library, std::uint
     if (const status s = model->see(text.tokens, logits, h, stop); s != status::ok)
       throw error("the model", fmt::format("token {}", position), std::string(name(s)));
     text.decoded.push_back(std::chrono::duration<double>(net::clock::now() - began).count());
-    const auto row = processed_row<float>(std::span<const float>(logits), o.sample).normalise();
+    const auto row = normalise(processed_row<float>(std::span<const float>(logits), o.sample));
     const status s = row.why();
     const token_id x = s == status::ok
                            ? draw(row, moment{stream::draft, position, 0}, chooser, scratch)
@@ -260,7 +259,6 @@ std::string decode_together(const two_sites_options& o, const net::security& sec
 }  // namespace
 
 void device(two_sites_options o) {
-  (void)meaning_of("--scheduler", o.scheduler, schedulings);
   o.decode = profiles_of(o);
   const net::security security = security_of(o, false);
   const auto library = open_sites(o);

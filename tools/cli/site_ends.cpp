@@ -59,12 +59,17 @@ net::limits limits_of(const two_sites_options& o, std::size_t vocabulary) {
   return l;
 }
 std::string text_of(const sampling& s) {
-  return fmt::format("temperature {:.9g} top-k {} top-p {:.9g} min-p {:.9g}", s.temperature,
-                     s.top_k, s.top_p, s.min_p);
+  std::string text = fmt::format("temperature {:.9g} top-k {} top-p {:.9g} min-p {:.9g}",
+                                 s.temperature, s.top_k, s.top_p, s.min_p);
+  // sites of before have the usual order, and do not know others
+  if (s.order != filter_order()) text += std::string(" order ") + name(s.order);
+  return text;
 }
 namespace {
 sampling sampling_of(const std::string& text) {
   sampling s;
+  for (const filter_order one : filter_orders)
+    if (text.ends_with(std::string(" order ") + name(one))) s.order = one;
   if (std::sscanf(text.c_str(), "temperature %lg top-k %u top-p %lg min-p %lg", &s.temperature,
                   &s.top_k, &s.top_p, &s.min_p) != 4 ||
       text_of(s) != text || !s.valid())
@@ -93,10 +98,8 @@ std::uint64_t hash_of_tokenization(const site_maker& of) {
   return hash_of_tokens(tokens);
 }
 std::shared_ptr<site_maker> open_sites(const two_sites_options& o) {
-  std::shared_ptr<site_maker> made;
-  if (o.backend == "llama.cpp") made = make_llama_cpp_site_maker(o.site);
-  else if (o.backend == "cpu") made = make_cpu_site_maker(o.site);
-  else throw error("--backend " + o.backend, "", "is unknown here (cpu, llama.cpp are known)");
+  const std::shared_ptr<site_maker> made =
+      o.backend == "cpu" ? make_cpu_site_maker(o.site) : make_llama_cpp_site_maker(o.site);
   if (const vocabulary_map* map = made->map(); map && !o.as_json) say_mapped(o.site.model, *map);
   return made;
 }
@@ -152,10 +155,7 @@ running run_site(const two_sites_options& o, const hello& terms, std::span<const
   const random_streams of_l(o.seed, terms.session, 0), of_r(o.seed, terms.session, 1);
   const coupled_noise noise(o.seed, terms.session);
   const scheduler<net::watched_profile> schedule{
-      meaning_of("--scheduler", o.scheduler, schedulings),
-      {r.profile, r.watch.get()},
-      terms.look_ahead,
-      o.seed};
+      meaning_of(o.scheduler, schedulings), {r.profile, r.watch.get()}, terms.look_ahead, o.seed};
   if (terms.kind == protocol::dragon)
     run(std::make_unique<dragon_site<float, independent_drafts<>, scheduler<net::watched_profile>>>(
         terms, prompt, independent_drafts<>{of_l, of_r}, schedule));

@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -48,13 +49,10 @@ std::vector<std::string> names_of(const words<T>& all) {
   for (const auto& [name, meaning] : all) names.emplace_back(name);
   return names;
 }
-// Throws specagg::error if there is no such word.
+// word: one of them.
 template <class T>
-T meaning_of(const char* option, const std::string& word, const words<T>& all) {
-  for (const auto& [name, meaning] : all)
-    if (word == name) return meaning;
-  throw specagg::error(fmt::format("{} {}", option, word), "",
-                       fmt::format("is unknown ({} are known)", fmt::join(names_of(all), ", ")));
+T meaning_of(const std::string& word, const words<T>& all) {
+  return std::find_if(all.begin(), all.end(), [&](auto& w) { return word == w.first; })->second;
 }
 
 struct two_sites_options {

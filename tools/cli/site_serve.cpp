@@ -176,7 +176,6 @@ void tick_until_interrupted(shared_by_sessions& s, net::server& server, net::ses
 }  // namespace
 
 void serve(two_sites_options o) {
-  (void)meaning_of("--scheduler", o.scheduler, schedulings);
   o.decode = profiles_of(o);
   const auto library = open_sites(o);
   model_for(o, *library, o.site.most, o.site.most);

@@ -29,15 +29,14 @@ void add_documents(CLI::App* c, two_sites_options& o) {
                 "Folder of text to retrieve from; it stays at this site")
       ->type_name("FOLDER");
   value(c, "--passages", o.site.documents, "Passages read side by side, at most",
-        CLI::Range(1, 256));
-  value(c, "--rescore", o.site.rescore,
-        "Score their relevance again every so many tokens; 0: once");
+        CLI::Range(1, 256))
+      ->needs("--documents");
+  value(c, "--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
+      ->needs("--documents");
 }
-std::vector<no_effect> without_effect(const CLI::App& c, const two_sites_options& o) {
+std::vector<no_effect> without_effect(const two_sites_options& o) {
   std::vector<no_effect> rows = without_effect_on(o.backend);
   rows.push_back(without_effect_at(o.sample));
-  if (o.dragon)
-    rows.push_back({!given(c, "--documents"), "without --documents", {"--passages", "--rescore"}});
   return rows;
 }
 void add_text(CLI::App* c, two_sites_options& o, const char* max_tokens, std::uint32_t least) {
@@ -78,7 +77,7 @@ void add_serve(CLI::App* c, two_sites_options& o) {
   value(c, "--keep", o.keep, "Seconds a session is kept without a connection",
         CLI::Range(0.0, 1e7));
   c->callback([c, &o] {
-    refuse_without_effect(*c, without_effect(*c, o));
+    refuse_without_effect(*c, without_effect(o));
     serve(o);
   });
 }
@@ -95,7 +94,8 @@ void add_dragon_device(CLI::App* c, two_sites_options& o) {
   value(c, "--first", o.first, "Who aggregates first", names_of(firsts));
   c->add_flag("--origins", o.origins,
               "Also print whose draft each stretch of the text was: the device's, the cloud's, "
-              "both's, neither's; --json always has it");
+              "both's, neither's; --json always has it")
+      ->excludes("--json");
 }
 void add_dssd_device(CLI::App* c, two_sites_options& o) {
   value(c, "--split", o.split, "How drafts are verified over the link", names_of(splits));
@@ -112,21 +112,20 @@ void add_device(CLI::App* c, two_sites_options& o) {
         CLI::Range(0.1, 1e7));
   c->add_flag("--alone", o.alone, "Decode with this site's model alone, to compare");
   (o.dragon ? add_dragon_device : add_dssd_device)(c, o);
+  exclude(
+      *c, "--alone",
+      all_but(*c, {"--alone",       "--model",       "--vocabulary", "--backend", "--exact-batches",
+                   "--rpc",         "--threads",     "--seed",       "--session", "--json",
+                   "--documents",   "--passages",    "--rescore",    "--prompt",  "--prompt-file",
+                   "--max-tokens",  "--temperature", "--top-k",      "--top-p",   "--min-p",
+                   "--filter-order"}));
   c->callback([c, &o] {
-    auto rows = without_effect(*c, o);
+    auto rows = without_effect(o);
     rows.push_back({o.codec != "counts", "without --codec counts", {"--row-total"}});
-    if (o.dragon) rows.push_back({o.as_json, "with --json: it has them", {"--origins"}});
     if (!o.dragon)
       rows.push_back({o.split == "shared",
                       "with --split shared: it sends no rows",
                       {"--codec", "--row-top-k", "--row-top-p", "--row-total"}});
-    if (o.alone)
-      rows.push_back({true, "with --alone",
-                      all_but(*c, {"--alone",         "--model",  "--vocabulary",  "--backend",
-                                   "--exact-batches", "--rpc",    "--threads",     "--seed",
-                                   "--session",       "--json",   "--documents",   "--passages",
-                                   "--rescore",       "--prompt", "--prompt-file", "--max-tokens",
-                                   "--temperature",   "--top-k",  "--top-p",       "--min-p"})});
     refuse_without_effect(*c, rows);
     device(o);
   });
@@ -139,7 +138,7 @@ void add_profile(CLI::App* c, two_sites_options& o) {
   c->add_flag("--json", o.as_json,
               "JSON instead of text, with every time: for --profile-device, --profile-cloud");
   c->callback([c, &o] {
-    refuse_without_effect(*c, without_effect(*c, o));
+    refuse_without_effect(*c, without_effect(o));
     profile(o);
   });
 }

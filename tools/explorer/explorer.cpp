@@ -158,13 +158,15 @@ numbers law_of(const Policy& policy, const pair_of_rows& rows) {
 // f(verifier) for the one of this name.
 template <class F>
 void with_verifier(const std::string& wanted, std::uint64_t seed, F&& f) {
-  bool found = false;
-  for_each_verifier(seed, 0, [&](const auto& verifier) {
-    if (wanted != verifier.name) return;
-    found = true;
-    f(verifier);
-  });
-  if (!found) fail("verifier \"" + wanted + "\" is unknown");
+  if (!specagg::with_verifier(verifier_number(wanted), seed, 0, f))
+    fail("verifier \"" + wanted + "\" is unknown");
+}
+
+template <class List>
+json names_of() {
+  json names = json::array();
+  for_each_verifier<List>(0, 0, [&](const auto& verifier) { names.push_back(verifier.name); });
+  return names;
 }
 
 // ---- answers --------------------------------------------------------------------------------
@@ -403,9 +405,11 @@ json tree(const json& asked) {
     };
     const drafted_tree<double> drafts(shape, kind, alike(rows.q), alike(rows.p),
                                       random_streams(seed));
-    return json{{"traversal", found([](auto&&... a) { return verify_tree(a...); })},
-                {"recursive", found([](auto&&... a) { return verify_tree_recursive(a...); })},
-                {"drawn", drawn_tree(policy, drafts, seed)}};
+    json out{{"drawn", drawn_tree(policy, drafts, seed)}};
+    for_each_verifier<all_tree_verifiers>(0, 0, [&](const auto& verifier) {
+      out[verifier.name] = found([&](auto&&... a) { return verifier.verify(a...); });
+    });
+    return out;
   });
 }
 
@@ -463,12 +467,18 @@ json audit(const json& asked) {
           {"counts", counts}};
 }
 
+std::string said(double x) {
+  const bool whole = std::abs(x) < 1e15 && x == std::trunc(x);
+  return whole ? json(std::int64_t(x)).dump() : json(x).dump();
+}
+
 // Two sites: what each protocol sends, and its speed-up over the target model alone. Milliseconds,
 // and Mbit/s: 1000 bits in a millisecond.
 json sites(const json& asked) {
   const auto number = [&](const char* key, double low, double high) {
     const double x = asked.at(key).get<double>();
-    if (!(x >= low && x <= high)) fail(std::string(key) + " is out of range");
+    if (!(x >= low && x <= high))
+      fail(std::string(key) + ": " + said(x) + " is not " + said(low) + " to " + said(high) + ".");
     return x;
   };
   const std::size_t gamma = std::size_t(number("gamma", 1, 64));
@@ -501,7 +511,8 @@ json sites(const json& asked) {
 json sides(const json& asked) {
   const auto number = [&](const char* key, double high) {
     const double x = asked.at(key).get<double>();
-    if (!(x >= 0 && x <= high)) fail(std::string(key) + " is out of range");
+    if (!(x >= 0 && x <= high))
+      fail(std::string(key) + ": " + said(x) + " is not 0 to " + said(high) + ".");
     return x;
   };
   const double a = number("acceptance", 1), delay = number("delay", 1e5);
@@ -513,6 +524,8 @@ json sides(const json& asked) {
 json answer(const json& asked) {
   const std::string what = asked.at("ask").get<std::string>();
   if (what == "catalogue") return catalogue_of();
+  if (what == "verifiers")
+    return {{"chains", names_of<all_verifiers>()}, {"trees", names_of<all_tree_verifiers>()}};
   if (what == "law") return law(asked);
   if (what == "curves") return curves(asked);
   if (what == "step") return step(asked);

@@ -43,7 +43,7 @@ const normal = (row) => {
   return row.map((x) => x / sum);
 };
 const percent = (x) => (100 * x).toFixed(1) + "%";
-const number = (x, digits = 4) => (x === null || x === undefined ? "infinite" : Number(x).toFixed(digits));
+const number = (x, digits = 4) => (x === null || x === undefined ? "infinite" : Number(x).toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
 const label = (policy) => ("equation" in policy ? "your equation" : policy.name);
 const attempt = (where, f) => {  // what f throws is said there
   try {
@@ -55,6 +55,9 @@ const attempt = (where, f) => {  // what f throws is said there
     return null;
   }
 };
+
+// What is said of a field that was just changed is seen without scrolling.
+const in_view = (id) => $(id).classList.contains("bad") && $(id).scrollIntoView({block: "nearest"});
 
 // ---- the address holds the state ------------------------------------------------------------
 function remember() {
@@ -147,7 +150,8 @@ function show_difference(a, b) {
     ? `${label(state.a)} gives ${said.map(([word, list]) => `${word} ${list.join(", ")}`).join("; ")} than ${label(state.b)}.`
     : "Both have the same law on these rows.";
 }
-// A row from a field of text; a logit of -inf (a masked token) has probability 0.
+// A row from a field of text; a logit of -inf (a masked token) has probability 0. Probabilities that do not sum to 1 are
+// divided by their sum, and $("paste-note") says so.
 function pasted(id, field) {
   const words = $(id).value.match(/[^\s,;[\]]+/g) ?? [], logits = $("paste-kind").value === "logits";
   if (words.length < 2 || words.length > 32) throw new Error(`${field}: 2 to 32 numbers, separated by commas or spaces; here are ${words.length}.`);
@@ -159,7 +163,10 @@ function pasted(id, field) {
   });
   const top = Math.max(...row);
   if (top === (logits ? -Infinity : 0)) throw new Error(`${field}: no token has a probability above 0.`);
-  return logits ? row.map((x) => Math.exp(x - top)) : row.map((x) => x / top);
+  if (logits) return row.map((x) => Math.exp(x - top));
+  const sum = row.reduce((a, b) => a + b / top, 0) * top;
+  if (Math.abs(sum - 1) > 1e-3) $("paste-note").append(`${field}: the probabilities sum to ${Number(sum.toPrecision(4))}, so each was divided by that. `);
+  return row.map((x) => x / top);
 }
 function resize(size) {
   const fit = (row) => Array.from({length: size}, (_, v) => (v < row.length ? row[v] : 0.02));
@@ -230,6 +237,11 @@ function show_numbers(a, b) {
 }
 
 // ---- the curve of all policies --------------------------------------------------------------
+const ticks = (low, high) => {  // three to seven round numbers
+  const rough = (high - low) / 6, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((n) => n * power >= rough) * power;
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => (first + i) * step);
+};
 let curves = {rows: "", found: []};  // of the rows that are shown; policies change nothing of it
 function show_curve(a, b) {
   const asked = {ask: "curves", q: normal(state.q), p: normal(state.p)}, rows = JSON.stringify(asked);
@@ -239,12 +251,11 @@ function show_curve(a, b) {
   const top = Math.max(0.05, ...all.map((x) => x[2])), least = Math.min(0.95, ...all.map((x) => x[1]));
   const x = (acceptance) => 50 + (570 * (acceptance - least)) / (1 - least), y = (distance) => 360 - (330 * distance) / top;
   const parts = [drawn("title", {}, "")];  // the name of the curve that a mouse is near to
-  for (let i = 0; i <= 4; ++i) {
-    const at = least + ((1 - least) * i) / 4, up = (top * i) / 4;
-    parts.push(drawn("text", {x: x(at), y: 378, "text-anchor": i === 4 ? "end" : "middle"}, percent(at)),
-      drawn("text", {x: 44, y: y(up) + 4, "text-anchor": "end"}, up.toFixed(2)),
+  for (const at of ticks(least, 1))
+    parts.push(drawn("text", {x: x(at), y: 378, "text-anchor": at > 0.98 ? "end" : "middle"}, percent(at).replace(".0", "")));
+  for (const up of ticks(0, top))
+    parts.push(drawn("text", {x: 44, y: y(up) + 4, "text-anchor": "end"}, Number(up.toFixed(3))),
       drawn("line", {x1: 50, x2: 620, y1: y(up), y2: y(up), stroke: "var(--line)"}));
-  }
   parts.push(drawn("text", {x: 335, y: 396, "text-anchor": "middle"}, "accepted"),
     drawn("text", {x: 6, y: 14}, "TV(pi, p)"));
   const order = (one) => (one.name === state.a.name ? 2 : one.name === state.b.name ? 1 : 0);
@@ -307,9 +318,17 @@ function show_step() {
   $("step-next").disabled = $("step-all").disabled = whole;
 }
 function show_tree() {
-  const found = attempt("tree-result", () => ask({ask: "tree", policy: state.a, q: normal(state.q), p: normal(state.p),
-    shape: state.shape.split(/[\s,]+/).filter(Boolean).map(Number), propose: state.propose, seed: state.seed}));
-  if (!found) return $("tree").replaceChildren();
+  const found = attempt("tree-result", () => {
+    const shape = state.shape.split(/[\s,]+/).filter(Boolean), wrong = shape.find((word) => !/^[1-4]$/.test(word));
+    if (wrong !== undefined || !shape.length)
+      throw new Error(`Children at each level: ${wrong ? `"${wrong.slice(0, 40)}" is not 1 to 4` : "there are none"}. 2,2 is a tree of two levels.`);
+    return ask({ask: "tree", policy: state.a, q: normal(state.q), p: normal(state.p), shape: shape.map(Number),
+      propose: state.propose, seed: state.seed});
+  });
+  if (!found) {
+    $("tree").setAttribute("viewBox", "0 0 400 1");
+    return $("tree").replaceChildren();
+  }
   const {nodes, last, token} = found.drawn, path = [];
   for (let n = last; n !== 0; n = nodes[n].parent) path.unshift(n);
   draw_tree(nodes, new Set([0, ...path]));
@@ -388,8 +407,19 @@ function emit(biased) {
   run_audit();
 }
 function show_sites() {
-  const found = attempt("error", () => ask({ask: "sites", ...state.sites}));
-  if (!found) return;
+  const found = attempt("sites-error", () => {
+    for (const [key, text] of Object.entries(SITES)) if (!Number.isFinite(state.sites[key])) throw new Error(`${text}: no number.`);
+    try {
+      return ask({ask: "sites", ...state.sites});
+    } catch (e) {  // the library names its member
+      throw new Error(e.message.replace(/^\w+(?=:)/, (key) => SITES[key] ?? key));
+    }
+  });
+  if (!found) {
+    $("sites").replaceChildren();
+    return $("sides").replaceChildren();
+  }
+  $("sites-error").textContent = "";
   const best = Math.max(...found.map((x) => x.speedup));
   const cells = (x) => [x.protocol, number(x.speedup, 2), number(x.round_ms, 1), number(x.tokens, 2),
     x.bytes_up.toLocaleString("en"), x.bytes_down.toLocaleString("en")];
@@ -424,19 +454,26 @@ function changed() {
 }
 function listen() {
   const on = (id, event, f) => $(id).addEventListener(event, f);
-  const whole = (id, low, high) => Math.min(high, Math.max(low, Math.round(Number($(id).value)) || low));
+  // A whole number of a field. For another one the nearest is used, and the field and the line beside it say so.
+  const whole = (id, low, high, before) => {
+    const x = $(id).valueAsNumber, used = Number.isFinite(x) ? Math.min(high, Math.max(low, Math.round(x))) : before;
+    $(id + "-note").textContent = x === used ? "" : `${Number.isFinite(x) ? x : "That"} is no whole number from ${low} to ${high}: ${used} is used.`;
+    if (x !== used) $(id + "-note").scrollIntoView({block: "nearest"});
+    return ($(id).value = used);
+  };
   $("example").append(element("option", {textContent: "choose…", value: ""}),
     ...Object.keys(EXAMPLES).map((name) => element("option", {textContent: name})));
   on("example", "change", () => {
     if ($("example").value) [state.q, state.p] = EXAMPLES[$("example").value].map((row) => [...row]);
     changed();
   });
-  on("size", "change", () => (resize(whole("size", 2, 32)), changed()));
+  on("size", "change", () => (resize(whole("size", 2, 32, state.q.length)), changed()));
   on("paste-open", "click", () => {
     $("paste").hidden = !$("paste").hidden;
     $("paste-open").setAttribute("aria-expanded", String(!$("paste").hidden));
   });
   on("paste-use", "click", () => attempt("paste-error", () => {
+    $("paste-note").replaceChildren();
     const q = pasted("paste-q", "Draft model"), p = pasted("paste-p", "Target model");
     if (q.length !== p.length) throw new Error(`${q.length} and ${p.length} numbers: both rows have one vocabulary.`);
     [state.q, state.p] = [q, p];
@@ -461,8 +498,8 @@ function listen() {
       changed();
     });
   on("verify", "change", () => ((state.verify = $("verify").value), changed()));
-  on("gamma", "change", () => ((state.gamma = whole("gamma", 1, 16)), changed()));
-  on("seed", "change", () => ((state.seed = whole("seed", 0, 4294967295)), (state.shown = 0), changed()));
+  on("gamma", "change", () => ((state.gamma = whole("gamma", 1, 16, state.gamma)), changed()));
+  on("seed", "change", () => ((state.seed = whole("seed", 0, 4294967295, state.seed)), (state.shown = 0), changed()));
   on("step-next", "click", () => (++state.shown, remember(), show_step()));
   on("step-all", "click", () => ((state.shown = 1000), remember(), show_step()));
   for (const id of ["step-new", "tree-new"])
@@ -473,7 +510,7 @@ function listen() {
       show_step();
       show_tree();
     });
-  on("shape", "change", () => ((state.shape = $("shape").value), remember(), show_tree()));
+  on("shape", "change", () => ((state.shape = $("shape").value), remember(), show_tree(), in_view("tree-result")));
   on("propose", "change", () => ((state.propose = $("propose").value), remember(), show_tree()));
   const edited = () => ($("equation-result").replaceChildren(), remember());  // what was said is of another equation
   on("equation", "input", () => ((state.equation = $("equation").value), edited()));
@@ -501,11 +538,10 @@ function listen() {
   for (const [key, text] of Object.entries(SITES)) {
     const input = element("input", {type: "number", step: "any", value: state.sites[key]});
     input.addEventListener("input", () => {
-      if (!Number.isFinite(input.valueAsNumber)) return;
-      state.sites[key] = input.valueAsNumber;
+      state.sites[key] = input.valueAsNumber;  // also if it is none: the old table is not its answer
       remember();
-      $("error").textContent = "";
       show_sites();
+      in_view("sites-error");
     });
     $("sites-inputs").append(element("label", {}, text + " ", input));
   }
@@ -540,10 +576,16 @@ follow_site();
 load().then((made) => {
   library = made;
   catalogue = ask({ask: "catalogue"});
+  $("verify").replaceChildren(...ask({ask: "verifiers"}).chains.map((name) => element("option", {textContent: name})));
   recall();
   listen();
   show_all();
   window.addEventListener("hashchange", () => (recall(), show_all()));
+  $("parts").replaceChildren(...[...document.querySelectorAll("h2")].map((part) => {
+    const to = element("button", {textContent: part.textContent});  // not a link: the address holds the state
+    to.addEventListener("click", () => part.scrollIntoView());
+    return to;
+  }));
   $("loading").textContent = "";
   document.body.dataset.ready = "true";
 }, (e) => ($("loading").textContent = "The library could not be loaded: " + e));

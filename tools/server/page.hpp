@@ -37,14 +37,18 @@ inline constexpr char page_begin[] = R"html(<!doctype html>
   input, select, button { font: inherit; max-width: 100% }
   input[type=number] { width: 5em }
   #token { min-height: 1.5em }
+  #law { font: .9em ui-monospace, monospace; overflow-wrap: anywhere }
+  details label { margin-right: .6em }
 </style>
 <header><h1>specagg</h1>
 <p class="faint">Model <b id="model"></b>. <span class="draft">Drafted and accepted</span>, others
 from the target. Point at a token, or click it, for its probabilities.</p></header>
-<main id="texts"></main>
+<main id="texts"><div id="first"><p>Write a prompt below, or begin with one of these:</p>
+<p id="examples"></p></div></main>
 <form id="form" aria-label="A request">
   <div id="token" class="faint" role="status"></div>
   <textarea id="prompt" aria-label="Prompt" autofocus></textarea>
+  <details id="options" open><summary>Options</summary>
   <div>
     <label>temperature
       <input id="temperature" type="number" value="0.7" min="0" step="0.1"></label>
@@ -54,9 +58,9 @@ from the target. Point at a token, or click it, for its probabilities.</p></head
   <div id="left"></div>
   <label><input id="compare" type="checkbox"> compare with</label>
   <div id="right" hidden></div>
+  </details>
   <button id="send">Send</button> <button id="stop" type="button" disabled>Stop</button>
 </form>
-<datalist id="policies"></datalist>
 <script>
 const about = )html";
 
@@ -75,20 +79,47 @@ function way_of(place) {
   const drafts = add(add(place, "label", "", "drafts "), "select");
   for (const name of about.drafts) add(drafts, "option", "", name);
   drafts.value = about.drafts[0];
-  let policy = null;
-  if (about.policies.length > 0) {
-    policy = add(add(place, "label", "", " policy "), "input");
-    policy.value = "lossless";
-    policy.setAttribute("list", "policies");
-    policy.addEventListener("change", () => {
-      if (policy.value != "lossless") drafts.value = "model";
-    });
-  }
-  return () => ({draft: drafts.value, ...(policy && {policy: policy.value.trim() || "lossless"})});
+  drafts.className = "drafts";
+  if (about.policies.length == 0) return () => ({draft: drafts.value});
+  const policy = add(add(place, "label", "", "policy "), "select", "policy");
+  const box = add(place, "label", "", "its parameters "), given = add(box, "input", "parameters");
+  const law = add(place, "div", "faint law");
+  for (const one of about.policies) add(policy, "option", "", one.name);
+  const chosen = () => about.policies.find(one => one.name == policy.value);
+  const show = () => {
+    given.value = chosen().example;
+    box.hidden = !chosen().keys;
+    law.textContent = "pi = " + chosen().law + (chosen().keys ? "; usual: " + chosen().keys : "");
+  };
+  policy.addEventListener("change", () => {
+    show();
+    if (policy.value != "lossless") drafts.value = "model";
+  });
+  policy.value = "lossless";
+  show();
+  return () => {
+    const values = given.value.replace(/\s/g, "");
+    return {draft: drafts.value, policy: policy.value + (values && ":" + values)};
+  };
 }
 $("model").textContent = about.model;
-for (const name of about.policies) add($("policies"), "option").value = name;
 const left = way_of($("left")), right = way_of($("right"));
+if (window.innerWidth < 600) $("options").open = false;  // half of the screen
+$("prompt").placeholder = about.way == "chat" ? "Ask something" : "The beginning of a text";
+for (const text of about.way == "chat"
+    ? ["List ten fruits, one a line.", "What is a prime number?", "Write a poem about rain."]
+    : ["Once upon a time", "In the beginning", "One, two, three, four,"]) {
+  const example = add($("examples"), "button", "", text);
+  example.type = "button";
+  example.addEventListener("click", () => {
+    $("prompt").value = text;
+    $("prompt").focus();
+  });
+  $("examples").append(" ");
+}
+if (about.policies.length > 0)
+  add($("first"), "p", "faint", "Lossless: the text has the distribution of the model alone. " +
+      "The other policies accept more drafted tokens, and the text has another distribution, pi.");
 $("compare").addEventListener("change", () => $("right").hidden = !$("compare").checked);
 
 // ---- a text in Markdown, of tokens that remain spans -------------------------------------------
@@ -145,12 +176,12 @@ function follow(change) {
 }
 
 // ---- a request ----------------------------------------------------------------------------------
-function body_of(prompt, way) {
+function body_of(prompt, way, before) {
   const body = {stream: true, stream_options: {include_usage: true}, origins: true,
                 temperature: +$("temperature").value, max_tokens: +$("max_tokens").value,
                 seed: +$("seed").value, ...way};
   if (about.way == "chat") {
-    body.messages = messages.concat({role: "user", content: prompt});
+    body.messages = before.concat({role: "user", content: prompt});
     body.logprobs = true;
   } else {
     body.prompt = prompt;
@@ -180,7 +211,8 @@ function take(choice, decode, a) {
 }
 const rates = {};  // tokens a second of the last answer with drafts, and of the last without
 function summary(usage, a, seconds, way) {
-  const n = usage.completion_tokens, each = x => x > 0 && isFinite(x) ? x.toFixed(2) : "-";
+  const n = usage.completion_tokens, short = x => x >= 100 ? x.toFixed(0) : x.toPrecision(2);
+  const each = x => x > 0 && isFinite(x) ? short(x) : "-";
   rates[way.draft == "none" ? "plain" : "drafted"] = n / seconds;
   return `${n} tokens, ${each(n / seconds)} a second, ${each(n / usage.steps)} a call` +
       (usage.acceptance === null ? ""
@@ -189,20 +221,20 @@ function summary(usage, a, seconds, way) {
           ? `; with drafts ${each(rates.drafted / rates.plain)} times as fast as without` : "") +
       (a.cut ? `; cut after ${n} tokens, the most that were asked for` : "");
 }
-async function ask(prompt, way, place) {
+async function ask(prompt, way, before, place) {
   const headers = {"Content-Type": "application/json"};
   if (key) headers.Authorization = "Bearer " + key;
   const path = about.way == "chat" ? "v1/chat/completions" : "v1/completions";
   const begin = performance.now();
-  const reply = await fetch(path, {method: "POST", headers, body: body_of(prompt, way),
+  const reply = await fetch(path, {method: "POST", headers, body: body_of(prompt, way, before),
                                    signal: going.signal});
   if (reply.status == 401) {
     key = window.prompt("The server's key") || "";
-    if (key) return ask(prompt, way, place);
+    if (key) return ask(prompt, way, before, place);
   }
   const refused = () => `${reply.status} ${reply.statusText}`;  // a proxy may answer without JSON
   if (!reply.ok) throw new Error(await reply.json().then(r => r.error.message, refused));
-  add(place, "div", "faint", Object.values(way).reverse().join(", drafts: "));
+  follow(() => add(place, "div", "faint", Object.values(way).reverse().join(", drafts: ")));
   const box = add(place, "div", "answer"), usage = add(place, "div", "faint usage");
   const decode = new TextDecoder(), bytes = new TextDecoder(), a = {text: "", tokens: []};
   const reader = reply.body.getReader();
@@ -228,34 +260,59 @@ async function ask(prompt, way, place) {
     });
   }
 }
-$("form").addEventListener("submit", async event => {
-  event.preventDefault();
-  const prompt = $("prompt").value;
+// What may come after an answer: the same without drafts, and more of a text.
+function offer(prompt, ways, before, answer) {
+  const place = add($("texts"), "p", "offers");
+  if (!ways.some(way => way.draft == "none"))
+    add(place, "button", "plain", "Without drafts, to compare the speed")
+        .addEventListener("click", event => {
+          if (going) return;
+          event.target.remove();
+          const policy = about.policies.length > 0 ? {policy: "lossless"} : {};
+          send(prompt, [{draft: "none", ...policy}], before);
+        });
+  place.append(" ");
+  if (about.way != "chat")
+    add(place, "button", "", "Go on").addEventListener("click", () => {
+      $("prompt").value = prompt + answer;
+      $("prompt").focus();
+    });
+}
+// Sends a prompt. `again`: the conversation before it, if it was answered before; else null.
+async function send(prompt, ways, again) {
+  const before = again || messages;
   if (!prompt || going) return;
   going = new AbortController();
+  if ($("first")) $("first").remove();
   $("send").disabled = true;
   $("stop").disabled = false;
-  const ways = $("compare").checked ? [left(), right()] : [left()];
   const answers = [];
-  follow(() => add($("texts"), "div", "user", prompt));
+  add($("texts"), "div", "user", prompt);
   const places = add($("texts"), "div", "answers");
-  $("prompt").value = "";
+  document.documentElement.scrollTop = document.documentElement.scrollHeight;
+  if (!again) $("prompt").value = "";
   try {  // one after the other: neither takes the other's time
-    for (const way of ways) answers.push(await ask(prompt, way, add(places, "div")));
-    messages.push({role: "user", content: prompt}, {role: "assistant", content: answers[0]});
-    if (about.way != "chat")
-      add($("texts"), "button", "", "Go on").addEventListener("click", () => {
-        $("prompt").value = prompt + answers[0];
-        $("prompt").focus();
-      });
+    for (const way of ways) {
+      follow(() => add(places, "div"));
+      answers.push(await ask(prompt, way, before, places.lastElementChild));
+    }
+    const turns = [{role: "user", content: prompt}, {role: "assistant", content: answers[0]}];
+    if (!again) messages = messages.concat(turns);
+    if (!again) follow(() => offer(prompt, ways, before, answers[0]));
   } catch (e) {
     const says = e.name == "AbortError" ? "stopped" : e.message;
-    follow(() => add(places.lastElementChild || places, "div", "failed", says));
+    const failed = add(places.lastElementChild || places, "div", "failed", says);
+    failed.setAttribute("role", "alert");
+    failed.scrollIntoView({block: "start"});
     if (!$("prompt").value && answers.length == 0) $("prompt").value = prompt;
   }
   going = null;
   $("send").disabled = false;
   $("stop").disabled = true;
+}
+$("form").addEventListener("submit", event => {
+  event.preventDefault();
+  send($("prompt").value, $("compare").checked ? [left(), right()] : [left()], null);
 });
 $("stop").addEventListener("click", () => going.abort());
 $("prompt").addEventListener("keydown", event => {
@@ -306,7 +363,8 @@ inline constexpr char page_that_asks_for_key[] = R"html(<!doctype html>
 )html";
 
 // about: "way" ("chat" or "completions", the one that the model has), "model", "drafts" (the
-// default first) and "policies" (empty where only lossless works).
+// default first) and "policies" (empty where only lossless works): "name", "keys" and "law" as the
+// command line's help has them, and "example", the parameters to begin with.
 inline std::string page_of(const json& about) {
   std::string facts;
   for (const char c : about.dump(-1, ' ', false, json::error_handler_t::replace))

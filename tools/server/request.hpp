@@ -317,7 +317,8 @@ inline void parse_sampling(members& m, request& r, const request_limits& most,
     const auto policy = cli::parse_policy(m.string("policy", "lossless"), r.how.temperature);
     if (!std::holds_alternative<specagg::lossless>(policy.chosen)) r.policy = policy;
   } catch (const specagg::error& e) {
-    throw api_error{400, e.what(), "policy"};
+    const std::string why = e.what();  // which begins with the command line's option
+    throw api_error{400, why.substr(why.starts_with("--") ? 2 : 0), "policy"};
   }
   if (r.reads_draft() && r.draft != drafts::model)
     throw api_error{

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "../cli/effects.hpp"
 #include "answer.hpp"
@@ -306,6 +307,20 @@ void answer_completions(http_server& http, const served& by) {
   });
 }
 
+// "alpha=0.3,beta=exact": a policy's first sample, and the usual values that it leaves out.
+std::string example_parameters(const cli::known_policy& known) {
+  const std::string& sample = known.samples.front();
+  const auto colon = sample.find(':');
+  std::string all = colon == std::string::npos ? "" : sample.substr(colon + 1);
+  const auto given = [&](const std::string& key) {
+    return ("," + all).find("," + key + "=") != std::string::npos;
+  };
+  std::istringstream keys(known.keys);
+  for (std::string one; std::getline(keys >> std::ws, one, ',');)
+    if (!given(one.substr(0, one.find('=')))) all += (all.empty() ? "" : ",") + one;
+  return all;
+}
+
 // What the page shows of the server; the default draft first.
 json page_facts(const served& by) {
   json drafts = json::array(), policies = json::array();
@@ -314,7 +329,10 @@ json page_facts(const served& by) {
   for (const char* name : {"lookup", "counts", "none"}) drafts.push_back(name);
   if (by.most.draft_model)
     for (const auto& known : cli::known_policies())
-      for (const auto& sample : known.samples) policies.push_back(sample);
+      policies.push_back({{"name", known.name},
+                          {"keys", known.keys},
+                          {"law", known.law},
+                          {"example", example_parameters(known)}});
   return {{"way", by.turns ? "chat" : "completions"},
           {"model", by.most.model},
           {"drafts", drafts},

@@ -64,11 +64,11 @@ def page(results):
     tv = [s["tv"][0] for s in by_kl(rows, 0.7)]
     verdicts = [verdict(*numbers) for _, *numbers in results["expected"]]
     newer = [rule for rule in ("cactus", "relaxed") if rule not in {s["rule"] for s in rows}]
-    notes = [("Not at 0.7", missed), ("No parameter has 0.7", never), ("No law, because the head lacks tokens", lawless), ("Not run, for its 48 searches of alpha at each position", ["mentored"]), ("Newer than this run", newer)]
+    notes = [("Missed 0.7", missed), ("Missing, because no parameter reaches 0.7", never), ("Missing, because it is undefined where the head lacks tokens", lawless), ("Missing, because it is too slow", ["mentored"]), ("Missing, because it is newer than this run", newer)]
     return f"""# What a lossy policy costs
 
 `make frontier` writes this page. Each policy's parameter was solved for an acceptance rate of 0.7 on {positions:,} positions of
-held-out text ({windows} windows of Debian's texts; SmolLM2, its head as draft, temperature 1); `lossless` has {lossless["acceptance"][0]:.2f}.
+held-out text ({windows} windows of Debian's texts; target SmolLM2-135M, its draft head as draft model, temperature 1); `lossless` has {lossless["acceptance"][0]:.2f}.
 [All settings](frontier/all.md): rates of 0.5 and 0.9, TV, the probability of the text's own token, and the bundled pair.
 
 * *KL*: KL(pi || p) in nats. TV(pi, p) is {min(tv):.2f} to {max(tv):.2f}.

@@ -44,7 +44,7 @@ void with_law(const knob& k, double x, const row& q, const row& p, F&& f) {
   });
 }
 row ready(const std::vector<float>& x) {
-  const auto r = dense_row<float>(x).normalise();
+  const auto r = normalise(dense_row<float>(x));
   if (r.why() != status::ok) throw error("row", "", name(r.why()));
   return r;
 }

@@ -29,7 +29,7 @@ using namespace specagg;
 constexpr std::size_t context = 128, gamma = 4;
 
 std::vector<float> probabilities(std::span<const float> logits) {
-  const auto row = processed_row<float>(logits).normalise();
+  const auto row = normalise(processed_row<float>(logits));
   if (row.why() != status::ok) throw error("row", "", name(row.why()));
   std::vector<float> x(logits.size());
   for (std::size_t v = 0; v < x.size(); ++v) x[v] = row[v];

@@ -14,7 +14,9 @@ window.addEventListener("load", () => {
   const contents = document.querySelector(".md-nav--secondary:not([data-contents])");
   if (contents) document.querySelector("[data-contents]")?.replaceWith(contents.cloneNode(true));
 }
-// The front page's picture, one stage more with each click. Without this script all of it is there.
+for (const heading of document.querySelectorAll(".md-content :is(h1, h2, h3, h4, h5)[id]"))
+  heading.append(Object.assign(document.createElement("a"), {className: "headerlink", href: "#" + heading.id, textContent: "¶"}));
+// The overview's picture, one stage more with each click. Without this script all of it is there.
 (() => {
   const step = document.getElementById("step");
   if (!step) return;
