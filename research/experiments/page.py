@@ -172,7 +172,9 @@ add(f"{count(theorems, 'yes')} of {len(theorems)} hold in the runs; [papers.md](
 for c in theorems:
     numbers = measured(c, judged[c["id"]], c["test"], c.get("note"))
     why = f"; {c['perhaps']}" if c in unmet and "perhaps" in c else ""
-    add(f"* <a id=\"{c['id']}\"></a>{c['source']}, {c['section']}: {c['claim']}: **{judged[c['id']]['verdict']}**; {c['number']}: {numbers}{why}")
+    word = {"yes": "the run agrees"}.get(judged[c["id"]]["verdict"], judged[c["id"]]["verdict"])
+    word = f"[**{word}**]({c['plot']}.svg)" if "plot" in c else f"**{word}**"
+    add(f"* <a id=\"{c['id']}\"></a>{c['source']}, {c['section']}: {c['claim']}: {word}; {c['number']}: {numbers}{why}")
 add("")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
@@ -215,7 +217,8 @@ add("* **Bundled**: four tiny models. `draft` (0.36 M parameters) and `target` (
     "`target`, trained further on one of the two. They show how a policy behaves, not what it gains on a large model.")
 add("* **Models that read**: SmolLM2-135M, its draft head, and Gemma 3 270M, on Debian's texts and on questions with one right answer.\n")
 add(f"With the bundled models, of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail {counts(findings)}. {len(theorems)} more are "
-    f"[theorems or arithmetic]({page.stem}/claims.md#theorems); for them the run only checks the code.\n")
+    f"[theorems or arithmetic]({page.stem}/claims.md#theorems); no run can refute them, so a run that "
+    "agrees is a test of our code.\n")
 if of_real := [c for c in findings if c["id"] in real]:
     decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
     add(f"With models that read, of {len(of_real)} claims ({sum(c['id'] not in judged for c in of_real)} with these models alone) {counts(of_real, real)}. "
@@ -263,7 +266,10 @@ def said_of(claims):
     groups = [[c] for c in claims] if len(claims) <= 2 else [claims] if claims else []
     for of_group in groups:
         each = [[of[c["id"]]["verdict"] for c in of_group if c["id"] in of] for of in (judged, real)]
-        said = "; ".join(f"{who}: {words(verdicts)}" for who, verdicts in zip(("bundled", "read"), each) if verdicts)
+        if all(c.get("theorem") and judged[c["id"]]["verdict"] == "yes" for c in of_group):  # nothing that could fail was measured
+            said = "theorem or arithmetic; the run agrees"
+        else:
+            said = "; ".join(f"{who}: {words(verdicts)}" for who, verdicts in zip(("bundled", "read"), each) if verdicts)
         yield f"[{said}]({page.stem}/claims.md#{of_group[0]['id']})"
 
 
