@@ -200,8 +200,13 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
     std::uint64_t from_end = 0;
     if (group.any_from(end)) {
       from_end = group.from(end);
-      for (const V& l : group.of)
+      const auto store = [&](const V& l) SPECAGG_INNER {
         size_of_high += store_some(l, (l >= V(end)) & (l < V(in.end)), high.data() + size_of_high);
+      };
+      store(group.a);
+      store(group.b);
+      store(group.c);
+      store(group.d);
       if (size_of_high > block_size - 64) weigh();
     }
     if (!(lowest < end) || list->size > list->capacity) continue;
@@ -312,7 +317,7 @@ SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_
     sample.take(logits, size, 0, count_of_tokens());
     const double due = double(k) / sample.tokens_for_each;
     const auto enough = std::size_t(due + 2.5 * std::sqrt(due) + 2);
-    lowest = reached_by(sample.logits.data(), sample.size, enough, enough);
+    lowest = reached_by(sample.logits.data(), sample.size, enough, enough + enough / 8);
   }
   const bool all = lowest == finite;
   auto bad = V(0) < V(0);
@@ -325,7 +330,8 @@ SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_
       lowest = next_above(cut.logit);
     }
     const group_of_logits<S> group(logits, first, size);
-    for (const V& l : group.of) bad = bad | !(l < V(inf));
+    bad =
+        bad | !((group.a < V(inf)) & (group.b < V(inf)) & (group.c < V(inf)) & (group.d < V(inf)));
     list.append(logits, first, group.from(lowest));
   }
   if (any(bad) || list.size == 0 || (list.size < k && !all)) return false;

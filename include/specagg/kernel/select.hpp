@@ -88,23 +88,38 @@ SPECAGG_FUNCTION inline std::uint32_t crossing_bucket(const mass* of, std::uint3
   return crossing;
 }
 
+// How many of n <= 2^24 numbers a test is true for; it takes a vec.
+template <class T, class Test>
+SPECAGG_FLATTEN std::size_t how_many(const T* x, std::size_t n, const Test& test) {
+  using V = vec<T, 16>;
+  return std::size_t(specagg::reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
+    return select(test(load_logits<V>(x + i, lanes)), V(1), V(0));
+  }));
+}
+
 // A number that at least k of n numbers reach, and at most `most` of them unless some are equal; or
 // the lowest finite number.
 template <class T>
 SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size_t most) {
-  using V = vec<T, 16>;
-  const auto reach = [&](T bound) {
-    return specagg::reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
-      return zero_where(load_logits<V>(x + i, lanes) < V(bound), V(1));
-    });
-  };
-  auto low = ordered(std::numeric_limits<T>::lowest()),
-       high = ordered(std::numeric_limits<T>::infinity());
+  constexpr T lowest = std::numeric_limits<T>::lowest(), inf = std::numeric_limits<T>::infinity();
+  vec<T, 16> least(inf), largest(lowest);  // of the finite ones
+  for (std::size_t i = 0; i < n; i += 16) {
+    const auto l = load_logits<vec<T, 16>>(x + i, n - i < 16 ? int(n - i) : 16);
+    const auto finite = (l >= decltype(l)(lowest)) & (l < decltype(l)(inf));
+    least = min(least, select(finite, l, decltype(l)(inf)));
+    largest = max(largest, select(finite, l, decltype(l)(lowest)));
+  }
+  auto low = ordered(-T(reduce_max(-least))), high = ordered(T(reduce_max(largest))) + 1;
+  if (!(low < high) ||
+      how_many(x, n, [=](auto l) SPECAGG_INNER { return l >= decltype(l)(unordered<T>(low)); }) < k)
+    return lowest;
   while (high - low > 1) {
     const auto middle = bits_of<T>(low + (high - low) / 2);
-    const double count = reach(unordered<T>(middle));
-    (count < double(k) ? high : low) = middle;
-    if (count >= double(k) && count <= double(most)) break;
+    const T bound = unordered<T>(middle);
+    const std::size_t count =
+        how_many(x, n, [=](auto l) SPECAGG_INNER { return l >= decltype(l)(bound); });
+    (count < k ? high : low) = middle;
+    if (count >= k && count <= most) break;
   }
   return unordered<T>(low);
 }
@@ -134,14 +149,15 @@ struct shortlist {
   template <class S>
   SPECAGG_INLINE void append(const S* row, std::size_t first, std::uint64_t which) {
     std::size_t n = size;
-    while (which != 0)
-      for (int i = 0; i < 4; ++i) {  // four at a time, appended or not: no branch for each
+    do {
+      for (int i = 0; i < 2; ++i) {  // two at a time, appended or not: no branch for each
         const std::size_t v = first + std::size_t(std::countr_zero(which) & 63);
         logits[n] = detail::number(row[v]);
         ids[n] = token_id(v);
         n += which != 0;
         which &= which - 1;
       }
+    } while (which != 0);
     size = n;
   }
   // Keeps only the shortest prefix with a mass of at least `enough`: all tokens with a mass, if all
@@ -151,16 +167,19 @@ struct shortlist {
   // Keeps only the first k tokens, 0 < k <= size. Returns the row's cutoff that keeps them.
   cutoff<T> keep_first(std::size_t k) {
     const T bound = detail::reached_by(logits.data(), size, k, k);
-    const auto above = std::size_t(std::count_if(
-        logits.begin(), logits.begin() + std::ptrdiff_t(size), [=](T l) { return l > bound; }));
-    std::size_t ties = k > above ? k - above : 0;
-    cutoff<T> cut{std::numeric_limits<T>::infinity(), 0};
-    keep([&](T l, std::size_t i) {
-      const bool tie = l == bound && ties > 0;
-      ties -= tie;
-      if ((l > bound || tie) && l <= cut.logit) cut = {l, std::size_t(ids[i])};
-      return l > bound || tie;
-    });
+    const auto count = [&](auto test) { return detail::how_many(logits.data(), size, test); };
+    if (count([=](auto l) SPECAGG_INNER { return l >= decltype(l)(bound); }) <= k) {
+      keep_from(bound);
+      std::size_t last = size - 1;  // of the tokens with the least logit
+      for (std::size_t i = last; i-- > 0;) last = logits[i] < logits[last] ? i : last;
+      return {logits[last], std::size_t(ids[last])};
+    }
+    // not all that have the last logit are kept
+    std::size_t ties = k - count([=](auto l) SPECAGG_INNER { return l > decltype(l)(bound); });
+    std::size_t last = 0;
+    while ((ties -= logits[last] == bound) > 0) ++last;
+    const cutoff<T> cut{bound, std::size_t(ids[last])};
+    keep([=](T l, std::size_t i) { return (l > bound) | ((l == bound) & (i <= last)); });
     return cut;
   }
   // Keeps only the tokens with logit >= lowest.
@@ -207,31 +226,38 @@ SPECAGG_INLINE std::size_t store_some(const vec<T, N>& a, const lane_mask<T, N>&
   }
 }
 
-// 64 logits of a row from `first` on, -inf beyond its end.
+// 64 logits of a row from `first` on, -inf beyond its end. Four members, not an array: they stay in
+// registers.
 template <class S>
 struct group_of_logits {
   using T = computed<S>;
   using V = vec<T, 16>;
-  V of[4];
+  V a, b, c, d;
   SPECAGG_INLINE group_of_logits(const S* row, std::size_t first, std::size_t size) {
+    const auto load = [&](std::size_t v) SPECAGG_INNER {
+      return v >= size ? V(-std::numeric_limits<T>::infinity())
+                       : load_logits<V>(row + v, size - v < 16 ? int(size - v) : 16);
+    };
     if (size - first >= 64) {
-      for (std::size_t i = 0; i < 4; ++i) of[i] = load_logits<V>(row + first + 16 * i, 16);
-      return;
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      const std::size_t v = std::min(first + 16 * i, size);
-      of[i] = load_logits<V>(row + v, size - v < 16 ? int(size - v) : 16);
+      a = load_logits<V>(row + first, 16);
+      b = load_logits<V>(row + first + 16, 16);
+      c = load_logits<V>(row + first + 32, 16);
+      d = load_logits<V>(row + first + 48, 16);
+    } else {
+      a = load(first);
+      b = load(first + 16);
+      c = load(first + 32);
+      d = load(first + 48);
     }
   }
-  SPECAGG_INLINE bool any_from(T bound) const {
-    return any(max(max(of[0], of[1]), max(of[2], of[3])) >= V(bound));
-  }
+  SPECAGG_INLINE V largest() const { return max(max(a, b), max(c, d)); }
   // Bit i: whether logit i is at least `bound`, a finite number.
   SPECAGG_INLINE std::uint64_t from(T bound) const {
-    std::uint64_t which = 0;
-    for (int i = 0; i < 4; ++i) which |= std::uint64_t(bits(of[i] >= V(bound))) << (16 * i);
-    return which;
+    const V at(bound);
+    return std::uint64_t(bits(a >= at)) | std::uint64_t(bits(b >= at)) << 16 |
+           std::uint64_t(bits(c >= at)) << 32 | std::uint64_t(bits(d >= at)) << 48;
   }
+  SPECAGG_INLINE bool any_from(T bound) const { return any(largest() >= V(bound)); }
 };
 
 inline constexpr std::size_t few_tokens = 64;  // sorted faster than divided
