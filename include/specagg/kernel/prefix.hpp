@@ -55,86 +55,117 @@ class narrower_bracket {
   template <class Weight>
   SPECAGG_OUTLINE narrower_bracket(const row_sample<T>& sample, const bracket<T>& in, T lightest,
                                    double enough, double above, const Weight& weight)
-      : lowest(lightest > in.lowest && lightest < in.end ? lightest : in.lowest), end(in.end) {
+      : lowest(lightest > in.lowest && lightest < in.end ? lightest : in.lowest),
+        end(in.end),
+        each_(sample.tokens_for_each) {
+    take(sample, in);
     // Standard deviations on either side: fewer when too many tokens would be listed.
     for (const double within : {2.5, 2.5, 2., 1.5, 1., 0.4, 0.}) {
-      const T found_end = end;
-      end = in.end;  // the list may have room for all tokens of the prefix
-      find_range(sample);
-      if (!fits(sample)) {
-        end = found_end;
-        find_range(sample);
+      if (fits(size_ + higher_)) {  // the list has room for all tokens of the prefix
+        end = in.end;
+        return;
       }
-      if (fits(sample)) return;
+      if (fits(size_)) return;
       if (low_ == high_ || within == 0) break;
-      divide(sample, in, within * within, enough, above, weight);
+      divide(in, within * within, enough, above, weight);
+      drop();
     }
     lowest = high_;  // many tokens with few logits: the largest of these logits
     end = next_above(high_);
   }
 
  private:
-  // Whether the list probably has room for the tokens of the bracket.
-  bool fits(const row_sample<T>& sample) const {
-    return double(left_) * sample.tokens_for_each < 0.85 * double(shortlist<T>::capacity);
-  }
-  // The least and the largest sampled logit of the bracket, and how many there are.
-  SPECAGG_FLATTEN void find_range(const row_sample<T>& sample) {
-    using V = vec<T, 16>;
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    V low(inf), high(-inf), left(0);
-    for (std::size_t i = 0; i < sample.size; i += 16) {
-      const V l = V::load(sample.logits.data() + i);
-      const auto in = (l >= V(lowest)) & (l < V(end));
-      low = min(low, select(in, l, V(inf)));
-      high = max(high, select(in, l, V(-inf)));
-      left = left + select(in, V(1), V(0));
-    }
-    low_ = -T(reduce_max(-low));
-    high_ = T(reduce_max(high));
-    left_ = std::size_t(reduce_add(left));
-  }
+  using V = vec<T, 16>;
+  static constexpr T inf = std::numeric_limits<T>::infinity();
+  // The sampled tokens with lowest <= logit < end: their logits and weights, followed by 16 of
+  // logit -inf and weight 0, and the least and the largest logit.
+  std::array<T, row_sample<T>::most + 16> logits_, weights_;
+  std::size_t size_ = 0, higher_ = 0;  // higher_: how many have a logit >= end
   T low_, high_;
-  std::size_t left_;
-  static constexpr int buckets = 256;
+  const double each_;
+  // Sums of the weights and of their squares: of all in the bracket, and of those with logit >= end
+  struct sums {
+    double mass = 0, squares = 0;
+  } all_, head_;
+
+  // Whether the list probably has room for the tokens that n sampled ones stand for.
+  bool fits(std::size_t n) const {
+    return double(n) * each_ < 0.85 * double(shortlist<T>::capacity);
+  }
+  SPECAGG_FLATTEN void take(const row_sample<T>& sample, const bracket<T>& in) {
+    V mass(0), squares(0);
+    for (std::size_t i = 0; i < sample.size; i += 16) {
+      const V l = V::load(sample.logits.data() + i), w = V::load(sample.weights.data() + i);
+      const auto counted = (l >= V(in.lowest)) & (l < V(in.end));
+      const V weight = select(counted, w, V(0));
+      mass = mass + weight;
+      squares = fma(weight, weight, squares);
+      select(counted, l, V(-inf)).store(logits_.data() + i);
+      weight.store(weights_.data() + i);
+    }
+    all_ = {double(reduce_add(mass)), double(reduce_add(squares))};
+    size_ = sample.size;
+    drop();
+  }
+  // Drops the tokens that are not in the bracket any more.
+  SPECAGG_FLATTEN void drop() {
+    V least(inf), largest(-inf), mass(0), squares(0), higher(0);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < size_; i += 16) {
+      const V l = V::load(logits_.data() + i), w = V::load(weights_.data() + i);
+      const auto above = l >= V(end), in = (l >= V(lowest)) & (l < V(end));
+      const V above_end = select(above, w, V(0));
+      mass = mass + above_end;
+      squares = fma(above_end, above_end, squares);
+      higher = higher + select(above, V(1), V(0));
+      least = min(least, select(in, l, V(inf)));
+      largest = max(largest, select(in, l, V(-inf)));
+      store_some(w, in, weights_.data() + kept);
+      kept += store_some(l, in, logits_.data() + kept);
+    }
+    V(-inf).store(logits_.data() + kept);
+    V(0).store(weights_.data() + kept);
+    size_ = kept;
+    higher_ += std::size_t(reduce_add(higher));
+    head_.mass += double(reduce_add(mass));
+    head_.squares += double(reduce_add(squares));
+    low_ = -T(reduce_max(-least));
+    high_ = T(reduce_max(largest));
+  }
   template <class Weight>
-  SPECAGG_FLATTEN void divide(const row_sample<T>& sample, const bracket<T>& in, double variances,
-                              double enough, double above, const Weight& weight) {
-    using V = vec<T, 16>;
+  SPECAGG_FLATTEN void divide(const bracket<T>& in, double variances, double enough, double above,
+                              const Weight& weight) {
+    constexpr int buckets = 256;
     const T low = low_, after = next_above(high_);
     const T step = (after / 2 - low / 2) / T(buckets / 2), scale = 1 / step;
-    if (!(step > 0) || !(scale > 0 && scale < std::numeric_limits<T>::infinity())) return;
-    // the first bucket and the last one are for tokens below and above [low, after)
-    double of[buckets + 2] = {}, squares[buckets + 2] = {}, all = 0, all_squares = 0;
-    for (std::size_t i = 0; i < sample.size; ++i) {
-      const T l = sample.logits[i], w = sample.weights[i], x = (l - low) * scale + 1;
-      const auto in_range = std::size_t(x > 1 ? x < T(buckets + 1) ? int(x) : buckets + 1 : x == 1);
-      const auto bucket = l >= in.lowest && l < in.end ? in_range : 0;
-      const double counted = l >= in.lowest && l < in.end ? double(w) : 0;
-      of[bucket] += counted;
-      squares[bucket] += counted * counted;
+    if (!(step > 0) || !(scale > 0 && scale < inf)) return;
+    sums of[buckets] = {};
+    for (std::size_t i = 0; i < size_; i += 16) {
+      T bucket[16];
+      const V x = (V::load(logits_.data() + i) - V(low)) * V(scale);
+      min(max(x, V(0)), V(buckets - 1)).store(bucket);
+      for (std::size_t k = 0; k < 16; ++k) {  // behind the last token: weights of 0
+        const double w = double(weights_[i + k]);
+        sums& here = of[int(bucket[k])];
+        here = {here.mass + w, here.squares + w * w};
+      }
     }
-    for (int i = 0; i < buckets + 2; ++i) {
-      all += of[i];
-      all_squares += squares[i];
-    }
-    double head = of[buckets + 1], head_squares = squares[buckets + 1];
     T heaviest[buckets];  // the weight at the lower edge of each bucket
     for (int i = 0; i < buckets; i += 16)
       V(weight(fma(V::iota(T(i)), V(step), V(low)))).store(heaviest + i);
-    const double each = sample.tokens_for_each,
-                 top = as_double(weight(vec<T, 1>(in.end < after ? in.end : after)));
+    const double top = as_double(weight(vec<T, 1>(in.end < after ? in.end : after)));
     // From the last bucket down: the mass from its lower edge on, by what was sampled above it or
     // by what was sampled below it. The error: standard deviations, and a token that was not seen.
+    sums head = head_;
     for (int i = buckets; i-- > 0;) {
-      head += of[i + 1];
-      head_squares += squares[i + 1];
-      const double by_head = above + each * head, by_tail = in.from - each * (all - head),
-                   unseen_above = each * (top < 1 ? top : 1),
-                   unseen_below = each * double(heaviest[i]),
+      head = {head.mass + of[i].mass, head.squares + of[i].squares};
+      const double by_head = above + each_ * head.mass,
+                   by_tail = in.from - each_ * (all_.mass - head.mass),
+                   unseen_above = each_ * (top < 1 ? top : 1),
+                   unseen_below = each_ * double(heaviest[i]),
                    error_above =
-                       variances * each * each * head_squares + unseen_above * unseen_above,
-                   error_below = variances * each * each * (all_squares - head_squares) +
+                       variances * each_ * each_ * head.squares + unseen_above * unseen_above,
+                   error_below = variances * each_ * each_ * (all_.squares - head.squares) +
                                  unseen_below * unseen_below;
       const bool use_head = error_above < error_below;
       const double off = (use_head ? by_head : by_tail) - enough;
@@ -277,7 +308,10 @@ prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T
       const bool all = in.lowest == lowest;
       mass listed = 0;
       if (list.size > 0) {
-        prefix<T> found = list.shorten(enough - above, unit, weight);
+        // tokens above `end` are not in the list: then it is not the prefix
+        std::size_t last;
+        prefix<T> found = above > 0 ? list.shortest(enough - above, unit, weight, last)
+                                    : list.shorten(enough, unit, weight);
         listed = found.kept;
         if (above + listed >= enough || all) {
           found.kept += above;

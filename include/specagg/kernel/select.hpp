@@ -160,10 +160,19 @@ struct shortlist {
     } while (which != 0);
     size = n;
   }
-  // Keeps only the shortest prefix with a mass of at least `enough`: all tokens with a mass, if all
-  // have less. Returns it as a prefix of the row.
+  // The shortest prefix with a mass of at least `enough`, of a list that is not empty: all tokens
+  // with a mass, if all have less. `at` becomes the place of its last token.
   template <class Weight>
-  prefix<T> shorten(mass enough, const mass_unit<T>& unit, const Weight& weight);
+  prefix<T> shortest(mass enough, const mass_unit<T>& unit, const Weight& weight,
+                     std::size_t& at) const;
+  // Keeps only that prefix, and returns it.
+  template <class Weight>
+  prefix<T> shorten(mass enough, const mass_unit<T>& unit, const Weight& weight) {
+    std::size_t last;
+    const prefix<T> found = shortest(enough, unit, weight, last);
+    keep([cut = cutoff<T>{logits[last], last}](T l, std::size_t i) { return cut.keeps(l, i); });
+    return found;
+  }
   // Keeps only the first k tokens, 0 < k <= size. Returns the row's cutoff that keeps them.
   cutoff<T> keep_first(std::size_t k) {
     const T bound = detail::reached_by(logits.data(), size, k, k);
@@ -355,13 +364,11 @@ struct prefix_search {
 
 template <class T>
 template <class Weight>
-prefix<T> shortlist<T>::shorten(mass enough, const mass_unit<T>& unit, const Weight& weight) {
+prefix<T> shortlist<T>::shortest(mass enough, const mass_unit<T>& unit, const Weight& weight,
+                                 std::size_t& at) const {
   detail::prefix_search<T> search{unit, *this, enough, 0, {}, {}, 0, 0};
-  const std::size_t last = search.last(weight);
-  const cutoff<T> cut{logits[last], last};
-  const prefix<T> found{{logits[last], std::size_t(ids[last])}, search.kept, search.ties};
-  keep([&](T l, std::size_t i) { return cut.keeps(l, i); });
-  return found;
+  at = search.last(weight);
+  return {{logits[at], std::size_t(ids[at])}, search.kept, search.ties};
 }
 
 // The most tokens that list_largest() finds faster than a search by mass (kernel/prefix.hpp).
