@@ -371,6 +371,7 @@ NOT_SERVED = [
     ({"stream_options": {"include_usage": True}}, '"stream": true'),
     ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 6}, '"logprobs" must be'), ({"logprobs": True}, '"logprobs"'), ({"logprobs": -1}, '"logprobs"'),
     ({"top_logprobs": 1}, '"top_logprobs"'),
+    ({"filter_order": "top-p"}, "one of hugging-face, vllm, llama-cpp, joint"),
     ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
     ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
     ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": 2**64}, '"seed"'), ({"seed": -2**63 - 1}, '"seed"'), ({"seed": 1.5}, '"seed"'), ({"seed": "1"}, '"seed"'),
@@ -565,6 +566,9 @@ def logprobs():
             status, text = s.call("POST", "/v1/completions", {**how, **more, "logprobs": 3, "stream": True})
             parts = [json.loads(e)["choices"][0]["logprobs"] for e in re.findall(r"^data: (\{.*\})$", text, re.M)]
             assert {k: sum((x[k] for x in parts), []) for k in l} == l, more
+        said = [s.complete(**{**how, "temperature": 3}, top_p=0.5, **({"filter_order": order} if order else {}))["choices"][0]["text"]
+                for order in (None, "hugging-face", "vllm", "llama-cpp")]  # llama.cpp filters before the temperature
+        assert said[0] == said[1] == said[2] != said[3], said
         greedy = {**how, "temperature": 0, "logprobs": 5}
         assert len({json.dumps(s.complete(**greedy, draft=d)["choices"][0]["logprobs"]) for d in ("none", "lookup", "counts", "model")}) == 1
         assert any(p < -0.1 for p in s.complete(**greedy)["choices"][0]["logprobs"]["token_logprobs"])

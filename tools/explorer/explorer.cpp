@@ -110,6 +110,9 @@ json catalogue_of() {
                               {"high", one.high},
                               {"open", one.open},
                               {"word", one.word ? json(one.word) : json()}});
+      const auto& worth = line.values[line.values.size() > 1];  // the first with other parameters
+      if (one.number && worth.*one.number != usual.*one.number)
+        parameters.back()["worth"] = worth.*one.number;
     }
     all.push_back({{"name", line.name}, {"law", line.law}, {"parameters", parameters}});
   });

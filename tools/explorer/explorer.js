@@ -44,6 +44,9 @@ const normal = (row) => {
 };
 const percent = (x) => (100 * x).toFixed(1) + "%";
 const number = (x, digits = 4) => (x === null || x === undefined ? "infinite" : Number(x).toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
+// A policy with parameters worth trying: with some defaults a policy is lossless.
+const to_try = (name) => ({name, parameters: Object.fromEntries(catalogue.find((line) => line.name === name).parameters
+  .filter((one) => "worth" in one).map((one) => [one.name, one.worth]))});
 const label = (policy) => ("equation" in policy ? "your equation" : policy.name);
 const attempt = (where, f) => {  // what f throws is said there
   try {
@@ -60,8 +63,11 @@ const attempt = (where, f) => {  // what f throws is said there
 const in_view = (id) => $(id).classList.contains("bad") && $(id).scrollIntoView({block: "nearest"});
 
 // ---- the address holds the state ------------------------------------------------------------
-function remember() {
-  history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(state)));
+function remember() {  // what is not as usual; rows to 5 digits
+  const round = (_, x) => (typeof x === "number" && !Number.isInteger(x) ? Number(x.toPrecision(5)) : x), short = {};
+  for (const key in state)
+    if (JSON.stringify(state[key], round) !== JSON.stringify(usual[key])) short[key] = state[key];
+  history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(short, round)));
 }
 // What an address may say; anything else is as usual.
 const is_row = (x) => Array.isArray(x) && x.length > 1 && x.length <= 32 && x.every((y) => Number.isFinite(y) && y >= 0) &&
@@ -86,8 +92,9 @@ function recall() {
   } catch {
     // an empty or damaged address
   }
-  if (!is_row(given?.q) || !is_row(given.p) || given.q.length !== given.p.length) return;
-  state = {...structuredClone(usual), q: given.q, p: given.p};
+  const {q, p} = {...usual, ...given};
+  if (given?.constructor !== Object || !is_row(q) || !is_row(p) || q.length !== p.length) return;
+  state = {...structuredClone(usual), q: [...q], p: [...p]};
   for (const key in SOUND) if (SOUND[key](given[key])) state[key] = given[key];
   for (const key in SITES) if (Number.isFinite(given.sites?.[key])) state.sites[key] = given.sites[key];
 }
@@ -182,7 +189,7 @@ function build_policy(which) {
   select.value = label(chosen);
   const line = catalogue.find((one) => one.name === chosen.name);
   $("formula-" + which).textContent = "pi = " + (line ? line.law : chosen.equation);
-  $("words-" + which).textContent = (line && specagg_words[line.name]) ?? "";  // of README, from tools/explorer/build
+  $("words-" + which).textContent = (line && specagg_words[line.name]) ?? "";  // of docs/policies.md, from tools/explorer/build
   $("parameters-" + which).replaceChildren(...(line ? line.parameters : [{name: "alpha", value: 0, low: 0, high: 1}]).map((one) => {
     const given = line ? chosen.parameters[one.name] : chosen.alpha;
     const set = (x) => {
@@ -486,14 +493,14 @@ function listen() {
   on("curve", "click", (event) => {
     const name = nearest_curve(event.clientX, event.clientY);
     if (!name) return;
-    state.b = {name, parameters: {}};
+    state.b = to_try(name);
     build_policy("b");
     changed();
   });
   for (const which of ["a", "b"])
     on("policy-" + which, "change", () => {
       const name = $("policy-" + which).value;
-      state[which] = name === "your equation" ? {equation: state.equation, alpha: state.alpha} : {name, parameters: {}};
+      state[which] = name === "your equation" ? {equation: state.equation, alpha: state.alpha} : to_try(name);
       build_policy(which);
       changed();
     });

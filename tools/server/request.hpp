@@ -303,6 +303,16 @@ inline json parse_body(const std::string& body) {
   }
 }
 
+inline filter_order parse_filter_order(members& m) {
+  const std::string given = m.string("filter_order", name(filter_order()));
+  std::string known;
+  for (const filter_order one : filter_orders) {
+    if (given == name(one)) return one;
+    known += std::string(known.empty() ? "" : ", ") + name(one);
+  }
+  throw api_error{400, "\"filter_order\" is one of " + known, "filter_order"};
+}
+
 // How the tokens of a text are drafted and drawn.
 inline void parse_sampling(members& m, request& r, const request_limits& most,
                            std::size_t vocabulary) {
@@ -310,6 +320,7 @@ inline void parse_sampling(members& m, request& r, const request_limits& most,
   r.how.top_p = m.number("top_p", 1, 1e-9, 1);
   r.how.min_p = m.number("min_p", 0, 0, 1);
   r.how.top_k = static_cast<std::uint32_t>(m.integer("top_k", 0, 0, UINT32_MAX));
+  r.how.order = parse_filter_order(m);
   r.gamma = m.integer("gamma", most.gamma, 0, most.gamma);
   r.draft = parse_drafter(m, most);
   if (r.draft == drafts::none) r.gamma = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <numeric>
 
@@ -220,7 +221,10 @@ SPECAGG_INLINE std::size_t store_some(const vec<T, N>& a, const lane_mask<T, N>&
     return n + store_some(a.hi, mask.hi, x + n);
   } else {
     const std::uint32_t which = bits(mask);
-    if constexpr (requires { packed(typename vec<T, N>::reg(a.v), which); }) {
+    // clang++ would convert a register of doubles to one of floats, so the result's type is asked for
+    if constexpr (requires(typename vec<T, N>::reg r) {
+                    { packed(r, which) } -> std::same_as<decltype(r)>;
+                  }) {
       vec<T, N>(typename vec<T, N>::batch(packed(typename vec<T, N>::reg(a.v), which))).store(x);
     } else {
       T lane[std::size_t(N)];

@@ -70,6 +70,11 @@ SPECAGG_LANE __m256 packed(__m256 x, std::uint32_t which) {
   const __m128i lanes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&pack_lanes.of[which]));
   return _mm256_permutevar8x32_ps(x, _mm256_cvtepu8_epi32(lanes));
 }
+SPECAGG_LANE __m256d packed(__m256d x, std::uint32_t which) {  // a double as two floats
+  const std::uint32_t twice =
+      (which & 1) * 3 | (which & 2) * 6 | (which & 4) * 12 | (which & 8) * 24;
+  return _mm256_castps_pd(packed(_mm256_castpd_ps(x), twice));
+}
 SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256& x) {
   SPECAGG_FORBID_CONTRACTION(x, "+x");
 }
