@@ -221,7 +221,7 @@ SPECAGG_INLINE std::size_t store_some(const vec<T, N>& a, const lane_mask<T, N>&
     return n + store_some(a.hi, mask.hi, x + n);
   } else {
     const std::uint32_t which = bits(mask);
-    // clang++ would convert a register of doubles to one of floats, so the result's type is asked for
+    // its type is asked for: clang++ converts a register of doubles to one of floats
     if constexpr (requires(typename vec<T, N>::reg r) {
                     { packed(r, which) } -> std::same_as<decltype(r)>;
                   }) {
