@@ -106,6 +106,20 @@ void verify_step(benchmark::State& state, const std::string& kind, const samplin
   state.counters["accepted"] = double(accepted) / double(steps);
 }
 
+// The floor: the target's five rows, read once.
+template <class S>
+void read_target(benchmark::State& state, const std::string& kind) {
+  using lanes = vec<float, 16>;
+  const std::vector<S>& p = rows<S>(kind).p;
+  for (auto _ : state) {
+    lanes most[8];
+    for (lanes& m : most) m = lanes(0);
+    for (std::size_t i = 0; i + 128 <= p.size(); i += 128)
+      for (std::size_t k = 0; k < 8; ++k) most[k] = max(most[k], lanes::load(&p[i + 16 * k]));
+    for (lanes& m : most) benchmark::DoNotOptimize(m);
+  }
+}
+
 // The nine rows of a step: softmax, sort, cut. Temperature, top-k, top-p, min-p, as in the library.
 void sort_rows(benchmark::State& state, const std::string& kind, const sampling& how) {
   const rows_of_step<float>& of = rows<float>(kind);
@@ -153,7 +167,7 @@ int main(int count, char** arguments) {
   }
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 2;
-  for (const std::string kind : kinds)
+  for (const std::string kind : kinds) {
     for (const filter& f : filters) {
       const std::string name = std::string(f.name) + "/" + kind;
       benchmark::RegisterBenchmark(("f32/" + name).c_str(), verify_step<float>, kind, f.how)
@@ -164,6 +178,12 @@ int main(int count, char** arguments) {
         benchmark::RegisterBenchmark(("sorted/" + name).c_str(), sort_rows, kind, f.how)
             ->Unit(benchmark::kMicrosecond);
     }
+    const std::string floor = "/floor: p's rows read once/" + kind;
+    benchmark::RegisterBenchmark(("f32" + floor).c_str(), read_target<float>, kind)
+        ->Unit(benchmark::kMicrosecond);
+    benchmark::RegisterBenchmark(("bf16" + floor).c_str(), read_target<bf16>, kind)
+        ->Unit(benchmark::kMicrosecond);
+  }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

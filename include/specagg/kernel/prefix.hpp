@@ -344,7 +344,7 @@ SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_
                                    shortlist<T>& list, cutoff<T>& cut) {
   using V = vec<T, 16>;
   if (k > list.capacity * 3 / 4) return false;
-  constexpr T finite = std::numeric_limits<T>::lowest(), inf = std::numeric_limits<T>::infinity();
+  constexpr T finite = std::numeric_limits<T>::lowest();
   T lowest = finite;
   if (size > list.capacity) {
     row_sample<T> sample;
@@ -364,8 +364,7 @@ SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_
       lowest = next_above(cut.logit);
     }
     const group_of_logits<S> group(logits, first, size);
-    bad =
-        bad | !((group.a < V(inf)) & (group.b < V(inf)) & (group.c < V(inf)) & (group.d < V(inf)));
+    bad = bad | group.bad();
     list.append(logits, first, group.from(lowest));
   }
   if (any(bad) || list.size == 0 || (list.size < k && !all)) return false;

@@ -16,6 +16,49 @@
 
 SPECAGG_BEGIN
 
+namespace detail {
+
+// 64 logits of a row from `first` on, -inf beyond its end. Four members, not an array: they stay in
+// registers.
+template <class S>
+struct group_of_logits {
+  using T = computed<S>;
+  using V = vec<T, 16>;
+  V a, b, c, d;
+  SPECAGG_INLINE group_of_logits(const S* row, std::size_t first, std::size_t size) {
+    const auto load = [&](std::size_t v) SPECAGG_INNER {
+      return v >= size ? V(-std::numeric_limits<T>::infinity())
+                       : load_logits<V>(row + v, size - v < 16 ? int(size - v) : 16);
+    };
+    if (size - first >= 64) {
+      a = load_logits<V>(row + first, 16);
+      b = load_logits<V>(row + first + 16, 16);
+      c = load_logits<V>(row + first + 32, 16);
+      d = load_logits<V>(row + first + 48, 16);
+    } else {
+      a = load(first);
+      b = load(first + 16);
+      c = load(first + 32);
+      d = load(first + 48);
+    }
+  }
+  SPECAGG_INLINE V largest() const { return max(max(a, b), max(c, d)); }
+  // Bit i: whether logit i is at least `bound`, a finite number.
+  SPECAGG_INLINE std::uint64_t from(T bound) const {
+    const V at(bound);
+    return std::uint64_t(bits(a >= at)) | std::uint64_t(bits(b >= at)) << 16 |
+           std::uint64_t(bits(c >= at)) << 32 | std::uint64_t(bits(d >= at)) << 48;
+  }
+  SPECAGG_INLINE bool any_from(T bound) const { return any(largest() >= V(bound)); }
+  // In which lanes one is NaN or +inf.
+  SPECAGG_INLINE auto bad() const {
+    const V inf(std::numeric_limits<T>::infinity());
+    return !((a < inf) & (b < inf) & (c < inf) & (d < inf));
+  }
+};
+
+}  // namespace detail
+
 // The largest logit and the lowest id that has it.
 template <class T>
 struct top_logit {
@@ -35,11 +78,10 @@ SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size,
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     V largest(-inf);
-    for (std::size_t k = 0; k < count; k += 16) {
-      const int lanes = count - k < 16 ? int(count - k) : 16;
-      const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      bad = bad | !(l < V(inf));
-      largest = max(l, largest);
+    for (std::size_t k = 0; k < count; k += 64) {
+      const detail::group_of_logits<S> group(logits, begin + k, size);
+      bad = bad | group.bad();
+      largest = max(group.largest(), largest);
     }
     if (maxima) maxima->add(begin / block_size, largest);
     if (const T l = T(reduce_max(largest)); l > top.logit) {
@@ -238,40 +280,6 @@ SPECAGG_INLINE std::size_t store_some(const vec<T, N>& a, const lane_mask<T, N>&
     return std::size_t(std::popcount(which));
   }
 }
-
-// 64 logits of a row from `first` on, -inf beyond its end. Four members, not an array: they stay in
-// registers.
-template <class S>
-struct group_of_logits {
-  using T = computed<S>;
-  using V = vec<T, 16>;
-  V a, b, c, d;
-  SPECAGG_INLINE group_of_logits(const S* row, std::size_t first, std::size_t size) {
-    const auto load = [&](std::size_t v) SPECAGG_INNER {
-      return v >= size ? V(-std::numeric_limits<T>::infinity())
-                       : load_logits<V>(row + v, size - v < 16 ? int(size - v) : 16);
-    };
-    if (size - first >= 64) {
-      a = load_logits<V>(row + first, 16);
-      b = load_logits<V>(row + first + 16, 16);
-      c = load_logits<V>(row + first + 32, 16);
-      d = load_logits<V>(row + first + 48, 16);
-    } else {
-      a = load(first);
-      b = load(first + 16);
-      c = load(first + 32);
-      d = load(first + 48);
-    }
-  }
-  SPECAGG_INLINE V largest() const { return max(max(a, b), max(c, d)); }
-  // Bit i: whether logit i is at least `bound`, a finite number.
-  SPECAGG_INLINE std::uint64_t from(T bound) const {
-    const V at(bound);
-    return std::uint64_t(bits(a >= at)) | std::uint64_t(bits(b >= at)) << 16 |
-           std::uint64_t(bits(c >= at)) << 32 | std::uint64_t(bits(d >= at)) << 48;
-  }
-  SPECAGG_INLINE bool any_from(T bound) const { return any(largest() >= V(bound)); }
-};
 
 inline constexpr std::size_t few_tokens = 64;  // sorted faster than divided
 
