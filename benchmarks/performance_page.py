@@ -20,7 +20,7 @@ text = []
 add = text.append
 
 add("## The verification step\n")
-add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}; "
+add(f"`{machine['command']}` on {machine['date']}, commit {machine['commit']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}; "
     f"{torch}one thread, rows in host memory. Medians, with a standard deviation of {r['spread'][0]} % (the worst {r['spread'][1]} %).")
 add("")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8.")
