@@ -303,10 +303,10 @@ inline json parse_body(const std::string& body) {
   }
 }
 
-inline filter_order parse_filter_order(members& m) {
-  const std::string given = m.string("filter_order", name(filter_order()));
+inline specagg::filter_order parse_filter_order(members& m) {
+  const std::string given = m.string("filter_order", name(specagg::filter_order()));
   std::string known;
-  for (const filter_order one : filter_orders) {
+  for (const specagg::filter_order one : specagg::filter_orders) {
     if (given == name(one)) return one;
     known += std::string(known.empty() ? "" : ", ") + name(one);
   }
