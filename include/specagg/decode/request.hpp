@@ -44,6 +44,11 @@ class function_ref<R(A...)> {
                 : nullptr) {
     of_.function = f;
   }
+  // Refuses an object that cannot be called with A..., and names it. (g++ prints the line.)
+  template <class F>
+    requires(!std::derived_from<std::remove_cvref_t<F>, function_ref> &&
+             std::is_class_v<std::remove_reference_t<F>> && !std::is_invocable_r_v<R, F&, A...>)
+  function_ref(F&&) = delete;  // specagg: a function of the request takes other arguments, A...
   explicit operator bool() const { return call_ != nullptr; }
   R operator()(A... a) const { return call_(of_, std::forward<A>(a)...); }
 
