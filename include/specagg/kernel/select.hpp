@@ -145,22 +145,34 @@ SPECAGG_FLATTEN std::size_t how_many(const T* x, std::size_t n, const Test& test
 template <class T>
 SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size_t most) {
   constexpr T lowest = std::numeric_limits<T>::lowest(), inf = std::numeric_limits<T>::infinity();
-  vec<T, 16> least(inf), largest(lowest);  // of the finite ones
-  for (std::size_t i = 0; i < n; i += 16) {
-    const auto l = load_logits<vec<T, 16>>(x + i, n - i < 16 ? int(n - i) : 16);
-    const auto finite = (l >= decltype(l)(lowest)) & (l < decltype(l)(inf));
-    least = min(least, select(finite, l, decltype(l)(inf)));
-    largest = max(largest, select(finite, l, decltype(l)(lowest)));
-  }
-  auto low = ordered(-T(reduce_max(-least))), high = ordered(T(reduce_max(largest))) + 1;
-  if (!(low < high) ||
-      how_many(x, n, [=](auto l) SPECAGG_INNER { return l >= decltype(l)(unordered<T>(low)); }) < k)
-    return lowest;
-  while (high - low > 1) {
+  using V = vec<T, 16>;
+  // The ends become the least number >= low and the number after the largest one < high.
+  auto low = ordered(lowest), high = ordered(inf);
+  const auto narrow = [&]() SPECAGG_INNER {
+    const V from(unordered<T>(low)), to(unordered<T>(high));
+    V least(inf), largest(lowest);
+    for (std::size_t i = 0; i < n; i += 16) {
+      const V l = load_logits<V>(x + i, n - i < 16 ? int(n - i) : 16);
+      least = min(least, select(l >= from, l, V(inf)));
+      largest = max(largest, select(l < to, l, V(lowest)));
+    }
+    // never wider: a host that reads subnormal numbers as 0 takes some for equal
+    low = std::max(low, ordered(-T(reduce_max(-least))));
+    high = std::min(high, bits_of<T>(ordered(T(reduce_max(largest))) + 1));
+  };
+  const auto reach = [&](bits_of<T> bound) {
+    return how_many(
+        x, n, [at = unordered<T>(bound)](auto l) SPECAGG_INNER { return l >= decltype(l)(at); });
+  };
+  narrow();
+  if (!(low < high) || reach(low) < k) return lowest;
+  for (int step = 1; high - low > 1; ++step) {
+    if (step % 6 == 0) {  // there may be few different numbers
+      narrow();
+      continue;
+    }
     const auto middle = bits_of<T>(low + (high - low) / 2);
-    const T bound = unordered<T>(middle);
-    const std::size_t count =
-        how_many(x, n, [=](auto l) SPECAGG_INNER { return l >= decltype(l)(bound); });
+    const std::size_t count = reach(middle);
     (count < k ? high : low) = middle;
     if (count >= k && count <= most) break;
   }
