@@ -18,10 +18,18 @@ import numpy.typing as npt
 from ._law import Floats
 from ._policy import PolicyLike
 from ._texts import Found, Ids, Rows, Text, branches_of, compare, law_of_texts, planned, tests_of
-from ._verify import Sampling, Streams, _ids, draw
+from ._verify import Rows as RowsOf, Sampling, Streams, _ids, draw
 
 Engine = Callable[[list[list[int]], list[int]], Sequence[Sequence[int]]]
 Step = Callable[[Ids, Optional[Floats], Floats, npt.NDArray[np.uint64], Ids], Any]
+
+
+class _DoesNotFit(AssertionError):
+    """With what was seen of texts that have another law."""
+
+    def __init__(self, message: str, found: Found) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 class _Runs:
@@ -111,9 +119,9 @@ def assert_law(engine: Engine, target: Rows, draft: Rows | None = None, policy: 
     texts = np.concatenate([runs(range(first_seed + i, first_seed + min(i + batch, n))) for i in range(0, n, batch)])
     found, worst = compare(tests_of(texts, joint), false_alarm)
     if worst:
-        raise AssertionError(
+        raise _DoesNotFit(
             f"the texts do not have their law (p-value at most {found.p_value_bound:.2g}, level {false_alarm:g}; {n:,} texts "
-            f"of {length} tokens after {list(start)}; total variation {found.distance:.4f}):\n" + "\n".join(worst))
+            f"of {length} tokens after {list(start)}; total variation {found.distance:.4f}):\n" + "\n".join(worst), found)
     return found
 
 
@@ -122,22 +130,26 @@ def assert_lossless(engine: Engine, target: Rows, **how: Any) -> Found:
     return assert_law(engine, target, None, "lossless", **how)
 
 
-def in_rounds(step: Step, draft: Rows, target: Rows, *, length: int, gamma: int = 2, sampled: bool = True) -> Engine:
+def in_rounds(step: Step, draft: Rows, target: Rows, *, length: int, gamma: int = 2, sampled: bool = True,
+              rows: str = "probabilities", sampling: Sampling | None = None) -> Engine:
     """An engine of a verifier alone: rounds of gamma drafted tokens until each text has `length` tokens.
 
     step(drafts [B, gamma], q [B, gamma, V], p [B, gamma + 1, V], seeds [B], positions [B]) returns the emitted tokens
     of each text, [B, up to gamma + 1], padded with -1 at the end; if there are none, the text ends. A -1 before a token
-    is an emitted one, which no audit passes. Rows are probabilities, float32. draft(prefix) may give None, or NaN:
-    nothing is drafted there (-1, and zeros in q). sampled=False: drafts are the most likely tokens, and q is None.
+    is an emitted one, which no audit passes. Rows are float32, and what `rows` and `sampling` say, as in assert_law();
+    step gets them as they are. draft(prefix) may give None, or NaN: nothing is drafted there (-1, and zeros in q).
+    sampled=False: drafts are the most likely tokens, and q is None.
     """
-    rows: dict[tuple[bool, Text], Any] = {}
+    known: dict[tuple[bool, Text], Any] = {}
+
+    kind = RowsOf(rows, sampling)
 
     def row(of: Rows, prefix: Text) -> Any:
         key = of is draft, prefix
-        if key not in rows:
+        if key not in known:
             found = of(prefix)
-            rows[key] = None if found is None else np.asarray(found, np.float32)
-        return rows[key]
+            known[key] = None if found is None else np.asarray(found, np.float32)
+        return known[key]
 
     def propose(prefixes: list[Text], seeds: npt.NDArray[np.uint64], positions: Ids) -> tuple[Ids, Floats]:
         drafts = np.full((len(prefixes), gamma), -1, np.int64)
@@ -150,9 +162,9 @@ def in_rounds(step: Step, draft: Rows, target: Rows, *, length: int, gamma: int 
                 found = row(draft, prefix) if len(prefix) == len(prefixes[b]) + j else None
                 q[b, j] = blank if found is None else found
             drafts[:, j] = np.where(np.isnan(q[:, j]).any(-1), -1, q[:, j].argmax(-1)) if not sampled else draw(
-                q[:, j], step=j, rows="probabilities", streams=Streams(seeds, positions.astype(np.uint32), requests=0))
+                q[:, j], step=j, rows=kind, streams=Streams(seeds, positions.astype(np.uint32), requests=0))
             ahead = [prefix + (int(d),) if d >= 0 else prefix for prefix, d in zip(ahead, drafts[:, j])]
-        return drafts, np.nan_to_num(q, nan=0.0)
+        return drafts, np.where(np.isnan(q), np.float32(0), q)
 
     def unpadded(tokens: Any) -> Text:
         ids = [int(one) for one in tokens]
