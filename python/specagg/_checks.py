@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ._law import Floats, law as law_of_rows
 from ._texts import Test, compare, planned, tests_of
-from ._verify import Sampling
+from ._verify import Sampling, _filter_orders
 from .conformance import DOES_NOT, FITS, Adapter, Logits, Result, Settings, Tokens, error_of, of_texts
 from .testing import in_rounds
 
@@ -92,9 +92,15 @@ class Checks:
     def law(self, row: Logits, **how: Any) -> Floats:
         """By the library's own law, in double; penalties and masks are applied here."""
         s = self.settings(0, **how)
-        logits = edited(row, s)
-        sampling = Sampling(s.temperature, s.top_k, s.top_p, s.min_p, self.sampler.order)
-        return law_of_rows("lossless", logits, logits, rows="logits", sampling=sampling).pi
+        logits, order = edited(row, s), self.sampler.order
+        values: dict[str, Any] = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "min_p": s.min_p}
+        if order in _filter_orders:
+            return law_of_rows("lossless", logits, logits, rows="logits", sampling=Sampling(**values, order=order)).pi
+        for step in order.split():  # each acts on the renormalised result of the one before
+            pi = law_of_rows("lossless", logits, logits, rows="logits", sampling=Sampling(**{step: values[step]})).pi
+            with np.errstate(divide="ignore"):
+                logits = np.log(pi)
+        return pi
 
     def small(self) -> Logits:
         """A row of 17 tokens, 0.78^k in random places."""
@@ -116,22 +122,23 @@ class Checks:
     def tests(self, tokens: Tokens, law: Floats) -> list[Test]:
         """Of the tokens, and whether neighbours in a batch are independent. The last symbol is none."""
         joint = np.append(law, 0.0)
-        return [one._replace(name=one.name.replace("whole texts", "tokens").replace("after []", "tokens"))
-                for one in tests_of(np.where(tokens < 0, law.size, tokens)[:, None], joint)]
+        of_texts, _, *of_neighbours = tests_of(np.where(tokens < 0, law.size, tokens)[:, None], joint)
+        return [of_texts._replace(name="tokens", outcome=lambda i: f"token {i}" if i < law.size else "none"),
+                *(one._replace(name="neighbours in a batch") for one in of_neighbours)]
 
     def has_law(self, name: str, row: Logits, **how: Any) -> Result:
         law = self.law(row, **how)
         return self.compared(name, self.tests(self.draws(row[None], self.planned(law), **how), law))
 
     def groups(self, law: Floats, top_p: float = 1.0, of: Optional[Floats] = None) -> tuple[npt.NDArray[np.int64], Floats]:
-        """A group for each token, by its rank, and their law: 1, 1, 2, 4, 8, ... tokens, each in two by the id. The last
-        group is of tokens that may not come. -1: at the cut of top-p, not counted. of: the law before top-p."""
+        """A group for each token, by its rank, and their law: 1, 1, 2, 4, 8, ... tokens, each in two by the id; the last
+        id alone; and the tokens that may not come. -1: at the cut of top-p, not counted. of: the law before top-p."""
         order = np.argsort(-law, kind="stable")
         rank = np.empty(law.size, np.int64)
         rank[order] = np.arange(law.size)
         group = 2 * np.ceil(np.log2(rank + 1)).astype(np.int64) + np.arange(law.size) % 2
-        last = int(group.max()) + 1
-        group[law <= 0] = last
+        last = int(group.max()) + 2
+        group[-1], group[law <= 0] = last - 1, last
         if of is not None:
             order = np.argsort(-of, kind="stable")
             before = np.empty(law.size)
@@ -145,10 +152,14 @@ class Checks:
         law, top_p = self.law(row, **how), how.get("top_p", 1.0)
         before = self.law(row, **{**how, "top_p": 1.0}) if top_p < 1 else None
         group, weights = self.groups(law, top_p, before)
+        rank = np.argsort(np.argsort(-law, kind="stable"), kind="stable")
         tokens = self.draws(row[None], self.planned(weights), **how)
         seen = np.where(tokens < 0, weights.size, group[tokens])
-        result = self.compared(name, self.tests(seen[seen >= 0], weights))
-        return result._replace(seen=result.seen.replace("token 1 is", "group"))
+        said = [f"{count} tokens of rank {int(np.median(rank[group == k])) if count else 0}"
+                for k, count in enumerate(np.bincount(group[group >= 0], minlength=weights.size))]
+        said[-2:] = "the last id", "tokens that may not come"
+        first, *others = self.tests(seen[seen >= 0], weights)
+        return self.compared(name, [first._replace(outcome=lambda i: said[i] if i < len(said) else "none"), *others])
 
     def exact(self, name: str, wrong: list[str], n: int) -> Result:
         """A check without chance of n rows."""
@@ -317,7 +328,7 @@ def model(*seed: int, size: int = 4) -> Any:
     def row(prefix: tuple[int, ...]) -> Logits:
         if prefix not in known:
             rng = np.random.default_rng([*seed, *(token + 1 for token in prefix)])
-            known[prefix] = rng.normal(0, 1.2, size).astype(np.float32)
+            known[prefix] = rng.normal(-3, 1.2, size).astype(np.float32)
         return known[prefix]
     return row
 
@@ -397,16 +408,16 @@ ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("ties, T 0", "greedy", ties_at_0),
     ("ties, top-k", "top_k", ties(top_k=4)),
     ("ties, top-p", "top_p", ties(top_p=0.65)),
-    ("large row", "", large()),
+    ("large row, T 1", "", large()),
     ("large row, top-k 50", "top_k", large(top_k=50)),
     ("large row, top-p 0.9", "top_p", large(top_p=0.9)),
-    ("large row in float16", "float16", large(dtype="float16")),
+    ("large row in float16, T 1", "float16", large(dtype="float16")),
     ("large row in float16, top-p 0.9", "float16 top_p", large(dtype="float16", top_p=0.9)),
-    ("large row in bfloat16", "bfloat16", large(dtype="bfloat16")),
+    ("large row in bfloat16, T 1", "bfloat16", large(dtype="bfloat16")),
     ("large row in bfloat16, top-p 0.9", "bfloat16 top_p", large(dtype="bfloat16", top_p=0.9)),
     ("seeds alone and in company", "seeds", seeds),
     ("log-probabilities", "log_probabilities", log_probabilities),
-    ("drafts", "drafts", rounds()),
+    ("drafts, T 1", "drafts", rounds()),
     ("drafts, T 0.7, top-k 3", "drafts draft_filters", rounds(temperature=0.7, top_k=3)),
     ("drafts, T 1.6, top-p 0.7", "drafts draft_filters", rounds(temperature=1.6, top_p=0.7)),
     ("drafts chosen without chance", "one_hot", rounds(sampled=False)),

@@ -53,6 +53,7 @@ FEATURES = {
     "padding": "verify(): a drafted -1 ends the draft, which may be of any length",
     "wrong_ids": "verify(): refuses a draft with ids outside the vocabulary, or rejects them",
 }
+STEPS = ("temperature", "top_k", "top_p", "min_p")
 OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids")
 
 
@@ -90,7 +91,8 @@ class Adapter:
 
     sample   sample(logits [n, V], settings) -> n tokens, -1 where none is emitted; with "log_probabilities" a pair
     has      names of FEATURES; a text with spaces between them will do
-    order    in which its filters act, as specagg.Sampling has it
+    order    in which its filters act: a name of specagg.Sampling, or the four of them, as "top_p min_p top_k temperature", each
+             on the renormalised result of the one before
     verify   verify(drafts [n, gamma], q [n, gamma, V] or None, p [n, gamma + 1, V], settings) -> the emitted tokens of each
              row, [n, up to gamma + 1], then -1. Rows are logits. A drafted -1 pads
     most     the largest number of rows of a call
@@ -110,8 +112,9 @@ class Adapter:
         unknown = sorted(self.has - set(FEATURES))
         if unknown:
             raise ValueError(f"has: there is no {', '.join(unknown)}; there are {', '.join(FEATURES)}")
-        if self.order not in _filter_orders:
-            raise ValueError(f"order: there is no {self.order!r}; there are {', '.join(_filter_orders)}")
+        if self.order not in _filter_orders and (sorted(self.order.split()) != sorted(STEPS) or "draft_filters" in self.has):
+            raise ValueError(f"order: there is no {self.order!r}; there are {', '.join(_filter_orders)}, and without draft_filters "
+                             f"{', '.join(STEPS)} in any order")
         if self.verify is None and self.has & set(OF_VERIFY):
             raise ValueError(f"verify: needed for {', '.join(sorted(self.has & set(OF_VERIFY)))}")
 
@@ -198,6 +201,9 @@ class Report:
         lines = [f"{title}, {self.date}", "",
                  f"{'check':<34}{'verdict':<16}{'n':>8}{'p-value':>10}{'distance':>10}{'finds':>8}"]
         for one in self.results:
+            if one.verdict == NOT_APPLICABLE:
+                lines.append(f"{one.check:<34}{one.verdict:<16}{one.seen:>8}")
+                continue
             lines.append(f"{one.check:<34}{one.verdict:<16}{one.n or '':>8}{_number(one.p_value):>10}"
                          f"{_number(one.distance):>10}{_number(one.finds):>8}")
             if one.seen:

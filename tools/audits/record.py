@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audits of engines share: tiny rows, and one line of JSON for each property that was tried."""
+"""What the audits of engines share: tiny rows, and one line of JSON for each property that was tried. A law is judged by
+specagg.conformance, as the law of a sampler's tokens is."""
 
 import json
 import os
@@ -7,7 +8,7 @@ import time
 
 import numpy as np
 
-from specagg.testing import assert_law
+from specagg.conformance import FITS, of_texts
 
 QUICK = bool(os.environ.get("QUICK"))
 TV = 0.2 if QUICK else 0.1  # a fault of this size is found with probability 0.999
@@ -40,12 +41,8 @@ class Record:
                           "seen": seen, "seconds": seconds}), flush=True)
 
     def law(self, what, engine, target, draft=None, policy="lossless", tv=TV, **how):
-        """Whether the engine's texts have the law of the policy, as specagg.testing decides it."""
-        try:
-            found = assert_law(engine, target, draft, policy, **{"tv": tv, **how})
-        except AssertionError as failure:
-            return self.says(what, False, str(failure))
-        except Exception as failure:  # the engine's own
-            return self.says(what, False, f"{type(failure).__name__}: {failure}"[:300])
-        self.says(what, True, f"{found.texts:,} texts, p-value at most {found.p_value_bound:.2g}, total variation "
-                              f"{found.distance:.3f}, found from {found.detectable:.3f} on")
+        """Whether the engine's texts have the law of the policy."""
+        found = of_texts(what, engine, target, draft, policy, **{"tv": tv, **how})
+        self.says(what, found.verdict == FITS, found.seen or
+                  f"{found.n:,} texts, p-value at most {found.p_value:.2g}, total variation {found.distance:.3f}, "
+                  f"found from {found.finds:.3f} on")
