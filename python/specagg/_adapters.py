@@ -61,10 +61,10 @@ def _transformers() -> Adapter:
             super().__init__(config)
             self.one = torch.nn.Parameter(torch.zeros(1))
 
-        def prepare_inputs_for_generation(self, input_ids: Any, **how: Any) -> Any:
+        def prepare_inputs_for_generation(self, input_ids: Any, attention_mask: Any = None, **how: Any) -> Any:
             return {"input_ids": input_ids}
 
-        def forward(self, input_ids: Any = None, **how: Any) -> Any:
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, **how: Any) -> Any:
             return CausalLMOutput(logits=self.rows[:, None, :])
 
     model = Given(transformers.GPT2Config(vocab_size=8, n_layer=1, n_head=1, n_embd=8, bos_token_id=None, eos_token_id=None))
@@ -215,7 +215,7 @@ def _onnxruntime_genai() -> Adapter:
         return np.array(generator.get_next_tokens()).reshape(-1)
 
     has = "temperature greedy top_k top_p repetition invalid"
-    return Adapter(sample, frozenset(has.split()), "ONNX Runtime GenAI", _version("onnxruntime-genai"), most=512)
+    return Adapter(sample, frozenset(has.split()), "ONNX Runtime GenAI", _version("onnxruntime-genai"), most=32)
 
 
 def _llama_cpp() -> Adapter:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 import numpy as np
@@ -68,6 +69,13 @@ class Checks:
 
     def both(self, rows: Logits, settings: Settings) -> tuple[Tokens, Any]:
         """The tokens, and the log-probabilities that come with them."""
+        most = self.sampler.most
+        if len(rows) > most:
+            parts = [self.both(rows[i:i + most], replace(settings, seeds=settings.seeds[i:i + most],
+                                                         positions=settings.positions[i:i + most]))
+                     for i in range(0, len(rows), most)]
+            given_logs = [logs for _, logs in parts if logs is not None]
+            return np.concatenate([tokens for tokens, _ in parts]), np.concatenate(given_logs) if given_logs else None
         given = self.sampler.sample(rows, settings)
         logs = None
         if isinstance(given, tuple):
