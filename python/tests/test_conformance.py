@@ -159,6 +159,17 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
         assert not unusable.stdout
 
 
+def test_no_call_has_more_rows_than_an_adapter_takes() -> None:
+    most = []
+
+    def sample(logits: Any, settings: Any) -> Any:
+        most.append((len(logits), len(settings.seeds), len(settings.positions)))
+        return samplers.Right().sample(logits, settings)
+
+    found = run(Adapter(sample, frozenset({"seeds", "log_probabilities", "greedy"}), "s", most=7), tv=0.3, vocabulary=515)
+    assert found.fits and max(most) == (7, 7, 7) and all(len(set(one)) == 1 for one in most)
+
+
 def test_a_function_alone_is_an_adapter() -> None:
     found = load("samplers:plain")
     assert found.has == frozenset({"temperature"}) and run(found, only="T 2", **QUICK).fits
