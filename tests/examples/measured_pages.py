@@ -99,7 +99,7 @@ assert len(programs) >= 8, "tools/audits/faults has lost programs"
 for program in programs:
     compile(program.read_text(), program.name, "exec")
     assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
-    assert f"faults/{program.name})" in page or program.name in ("load_vllm.py", "llama_model.py"), f"docs/audits.md does not link to {program.name}"
+    assert f"faults/{program.name})" in page or program.name in ("load_vllm.py", "llama_model.py", "genai_model.py"), f"docs/audits.md does not link to {program.name}"
 print(f"{len(SECTIONS)} sections, 6 pages")
 
 # The tables of docs/cuda.md are what was recorded on a GPU. vLLM's call made a copy of the target's rows to f32, which vLLM
