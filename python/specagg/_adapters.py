@@ -157,6 +157,19 @@ def _executorch(kind: str = "stream") -> Adapter:
                    _version("executorch"))
 
 
+def _executorch_gumbel() -> Adapter:
+    """The sampler in torch that ExecuTorch exports with some of its models."""
+    import torch
+    from executorch.examples.models.qwen3_5_moe import sampler
+
+    def sample(logits: Logits, s: Settings) -> Any:
+        torch.manual_seed(int(s.seeds[0]))
+        return sampler.sample(torch.from_numpy(logits.copy()), torch.tensor(s.temperature))[:, 0].long().numpy()
+
+    return Adapter(sample, frozenset("temperature greedy invalid".split()), "ExecuTorch, exported with models",
+                   _version("executorch"))
+
+
 def _onnxruntime_genai() -> Adapter:
     """Generator of ONNX Runtime GenAI, whose logits are replaced by the given rows before each token."""
     import pathlib
@@ -254,5 +267,6 @@ def _llama_cpp() -> Adapter:
 
 
 KNOWN.update({"transformers": _transformers, "mlx-lm": _mlx_lm, "executorch": _executorch,
-              "executorch-seeds": lambda: _executorch("seeds"), "onnxruntime-genai": _onnxruntime_genai,
+              "executorch-seeds": lambda: _executorch("seeds"),
+              "executorch-gumbel": _executorch_gumbel, "onnxruntime-genai": _onnxruntime_genai,
               "llama-cpp-python": _llama_cpp})
