@@ -244,7 +244,7 @@ def _llama_cpp() -> Adapter:
             chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
             parts = []
             if s.history:
-                parts.append(c.llama_sampler_init_penalties(64, s.repetition, s.frequency, s.presence))
+                parts.append(c.llama_sampler_init_penalties(size, 64, s.repetition, s.frequency, s.presence))
             parts += [c.llama_sampler_init_top_k(s.top_k)] if s.top_k else []
             parts += [c.llama_sampler_init_top_p(s.top_p, 1)] if s.top_p < 1 else []
             parts += [c.llama_sampler_init_min_p(s.min_p, 1)] if s.min_p else []
@@ -261,7 +261,7 @@ def _llama_cpp() -> Adapter:
             c.llama_sampler_free(chain)
         return tokens
 
-    has = "temperature greedy top_k top_p min_p repetition presence frequency seeds invalid"
+    has = "temperature greedy top_k top_p min_p repetition presence frequency seeds"  # not invalid: a row of NaN may end the process
     return Adapter(sample, frozenset(has.split()), "llama.cpp", "llama-cpp-python " + _version("llama-cpp-python"),
                    order="llama-cpp")
 
