@@ -175,3 +175,11 @@ TEMPLATE_TEST_CASE("the lanes of a mask are stored one after the other", "", flo
     CHECK(std::ranges::equal(due, std::span(stored).first(n)));
   }
 }
+
+TEMPLATE_TEST_CASE("a list has room only if 64 more tokens fit", "", float, double) {
+  shortlist<TestType> list;
+  list.size = list.capacity - 64;
+  CHECK(list.has_room());
+  ++list.size;
+  CHECK_FALSE(list.has_room());
+}

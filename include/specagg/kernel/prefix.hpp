@@ -171,6 +171,7 @@ class narrower_bracket {
       const double off = (use_head ? by_head : by_tail) - enough;
       if (off * off <= (use_head ? error_above : error_below)) continue;
       const T edge = low + T(i) * step;
+      if (!(edge < inf)) continue;  // the ends are far apart
       if (off < 0) {
         if (edge < end && edge > in.lowest) end = edge;
       } else {
@@ -290,20 +291,22 @@ prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T
       lowest = guess.lowest;
       end = guess.end;
     }
-    if (!fits && lowest == in.lowest && end == in.end) {  // the sample did not help: bisection
+    const bool bisect = !fits && lowest == in.lowest && end == in.end;  // the sample did not help
+    if (bisect) {
       const auto a = ordered(in.lowest), b = ordered(in.end);
       const T middle = unordered<T>(bits_of<T>(a + (b - a + 1) / 2));
       lowest = end = middle > in.lowest ? middle : next_above(in.lowest);
     }
     const mass above = sweep(logits, size, maxima, in, lowest, end, unit, weight, &list);
-    fits = list.size <= list.capacity;
-    if (above >= enough) {  // it ends above
+    fits = bisect ? turn % 4 == 0 : list.size <= list.capacity;  // every fourth turn lists again
+    if (above >= enough) {                                       // it ends above
       in.lowest = end;
       in.from = unit.sum(above);
       continue;
     }
     in.end = end;
     in.above = above;
+    if (bisect) continue;
     if (fits) {
       const bool all = in.lowest == lowest;
       mass listed = 0;
