@@ -26,7 +26,8 @@ constexpr knob with_parameter[] = {
     {"token-v3", "alpha", 0, 1},      {"relaxed", "delta", 0, 1},
     {"relative", "alpha", 0, 1},      {"margin", "alpha", 0, 1},
     {"ensemble", "lambda", 0, 1},     {"geometric", "lambda", 0, 1},
-    {"power", "lambda", 0, 1},        {"synthetic", "rate", 0, 1}};
+    {"power", "lambda", 0, 1},        {"synthetic", "rate", 0, 1},
+    {"mentored", "kl", 0, 20}};
 
 using row = normal_form<dense_row<float>>;
 
@@ -55,8 +56,7 @@ std::vector<knob> knobs() {
   std::vector<knob> all;
   for_each_in_catalogue([&](const auto& line) {
     const std::string_view rule = line.name;
-    if (rule == "realign") return;   // another name of geometric
-    if (rule == "mentored") return;  // its 48 searches take longer than all others together
+    if (rule == "realign") return;  // another name of geometric
     knob found{line.name, nullptr, 0, 0};
     for (const knob& k : with_parameter)
       if (std::string_view(k.rule) == line.name) found = k;
@@ -85,9 +85,13 @@ worth measure(const knob& k, double x, const position& at) {
   worth w;
   w.acceptance = 1 - total_variation(q, pi);
   w.tv = total_variation(p, pi);
-  w.kl = kl_divergence(pi, p);
+  for (std::size_t v = 0; v < law.size(); ++v) {
+    if (law[v] > 0) w.kl += double(law[v]) * std::log(double(law[v]) / double(at.likely[v]));
+    if (at.p[v] == 0) w.outside += double(law[v]);
+  }
   w.likeliest = law[std::size_t(std::max_element(at.p.begin(), at.p.end()) - at.p.begin())];
-  const auto y = std::size_t(at.next);
+  if (at.next == position::none) return w;
+  const std::size_t y = at.next;
   w.next = law[y];
   w.kept = law[y] < at.q[y] ? double(law[y]) / double(at.q[y]) : 1;
   return w;

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include <specagg/token.hpp>
-
 namespace experiments::frontier {
 
-// Two rows of probabilities at temperature 1, and the token that follows.
+// The rows of one position, after temperature and filters, at the tokens that one of them keeps:
+// no policy gives weight to any other. likely is the target's row without filters, as KL needs it.
 struct position {
-  std::vector<float> q, p;
-  specagg::token_id next = specagg::no_token;
+  static constexpr std::size_t none = std::size_t(-1);
+  std::vector<float> q, p, likely;
+  std::size_t next = none;  // the place of the token that follows; none: no row keeps it
 };
 // The parameter that moves a policy from p to q, or from q to p. A policy without one (parameter is
 // null) has its default values.
@@ -19,12 +19,14 @@ struct knob {
   const char *rule, *parameter;
   double low, high;
 };
-// The policies of the catalogue, each once, but for mentored.
+// The policies of the catalogue, each once.
 std::vector<knob> knobs();
 
 struct worth {
   double acceptance = 0;  // sum min(q, pi)
-  double tv = 0, kl = 0;  // TV(pi, p), KL(pi || p)
+  double tv = 0;          // TV(pi, p)
+  double kl = 0;          // KL(pi || the target's row without filters)
+  double outside = 0;     // pi of the tokens that the target's filters leave out
   double likeliest = 0;   // pi of the target's most likely token
   double next = 0;        // pi of the token that follows
   double kept = 0;        // min(1, pi / q) of it
