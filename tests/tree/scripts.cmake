@@ -27,6 +27,9 @@ add_test(NAME "bench: a part that fails ends no other part, and writes no page o
 specagg_tier("")
 add_test(NAME "experiments: documents are made of manual pages, text and HTML"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
+set(name "frontier: a draft is its model but for what was rounded or left out")
+add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/frontier_drafts.py)
+set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped:")
 specagg_tier(slow)
 if(TARGET specagg_cli)
   add_test(NAME "explorer: three walks in Chromium, laws of the command line, recorded bits"

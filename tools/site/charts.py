@@ -141,16 +141,13 @@ def grid(title):
 
 
 def frontier(title):
-    settings = results("frontier")["smollm2"]
+    settings = results("frontier")["settings"]["first-0.7"]
     rules = ["lossless", *sorted({s["rule"] for s in settings if s["goal"]})]
-    named = ("lossless", "lossy", "token-v3", "bild", "fuzzy", "ensemble", "chow")  # of each kind of policy one, and the best
-    panels = ""
-    for what, up in (("kl", "KL(pi || p), nats"), ("likeliest", "probability of the target's likeliest token")):
-        series = [(rule, [(s["accepted"][0], *s[what]) for s in sorted((s for s in settings if s["rule"] == rule),
-                                                                       key=lambda s: s["goal"] or 0)],
-                   360 * named.index(rule) // len(named) if rule in named else None) for rule in rules]
-        panels += lines(up, "accepted tokens of four drafted", series, 4)
-    return figure("curves", title, panels)
+    named = ("lossless", "lossy", "token-v3", "ensemble", "opt", "chow")  # of each kind of policy one
+    series = [(rule, [(s["accepted"][0], *s["kl"]) for s in sorted((s for s in settings if s["rule"] == rule),
+                                                                   key=lambda s: s["goal"] or 0)],
+               360 * named.index(rule) // len(named) if rule in named else None) for rule in rules]
+    return figure("curves", title, lines("KL from the target, nats", "accepted tokens of four drafted", series, 4))
 
 
 DRAWN = {"docs/performance/step.svg": step, "docs/performance/kernels.svg": kernels, "docs/performance/grid.svg": grid,

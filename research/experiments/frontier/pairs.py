@@ -17,8 +17,8 @@ import pathlib, struct, sys
 
 import numpy as np
 
-F32, Q4_1, Q8_0 = 0, 3, 8  # GGUF's numbers of types
-BYTES = {F32: (1, 4), Q4_1: (32, 20), Q8_0: (32, 34)}  # weights of a block, its bytes
+F32, F16, Q4_1, Q8_0 = 0, 1, 3, 8  # GGUF's numbers of types
+BYTES = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q8_0: (32, 34)}  # weights of a block, its bytes
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY, U32 = 8, 9, 4
 
@@ -49,12 +49,12 @@ class Reader:
             self.skip(self.number("I"))
             self.values.append((key, self.bytes[begin:self.at]))
             if key == b"general.alignment":
-                raise ValueError("has an alignment of its own")
+                self.alignment = int.from_bytes(self.bytes[self.at - 4:self.at], "little")
         for _ in range(tensors):
             name = self.string().decode()
             shape = [self.number("Q") for _ in range(self.number("I"))]
             self.tensors.append([name, shape, self.number("I"), self.number("Q")])
-        start = -(-self.at // 32) * 32
+        start = -(-self.at // self.alignment) * self.alignment
         for one in self.tensors:
             name, shape, kind, offset = one
             if kind not in BYTES or shape[0] % BYTES[kind][0]:
@@ -87,15 +87,15 @@ def string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-def write(path, values, tensors):
+def write(path, model, values, tensors):
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values)) + b"".join(values)
     offset, body = 0, []
     for name, shape, kind, data in tensors:
         head += string(name.encode()) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
-        body.append(data + bytes(-len(data) % 32))
+        body.append(data + bytes(-len(data) % model.alignment))
         offset += len(body[-1])
     partial = path.with_suffix(".partial")
-    partial.write_bytes(head + bytes(-len(head) % 32) + b"".join(body))
+    partial.write_bytes(head + bytes(-len(head) % model.alignment) + b"".join(body))
     partial.replace(path)
 
 
@@ -104,7 +104,9 @@ def halves(data):
 
 
 def weights(kind, data):
-    """A quantised tensor as rows of 32 floats."""
+    """A tensor as rows of 32 floats."""
+    if kind == F16:
+        return halves(np.frombuffer(data, np.uint8)).reshape(-1, 32)
     of = np.frombuffer(data, np.uint8).reshape(-1, BYTES[kind][1])
     if kind == Q8_0:
         return halves(of[:, :2].copy()) * of[:, 2:].view(np.int8)
@@ -142,7 +144,7 @@ def round_all(model, path, bits_of):
     for name, shape, kind, data in model.tensors:
         bits = None if kind == F32 else bits_of(name)
         out.append([name, shape, kind, data] if bits is None else [name, shape, Q4_1, rounded(weights(kind, data), bits)])
-    write(path, [value for _, value in model.values], out)
+    write(path, model, [value for _, value in model.values], out)
 
 
 def real_size(model, bits_of):
@@ -169,7 +171,7 @@ def leave_out(model, path, gone):
     values = [string(key) + struct.pack("<II", U32, len(kept)) if key.endswith(b".block_count") else value
               for key, value in model.values]
     if path:
-        write(path, values, out)
+        write(path, model, values, out)
     return sum(len(data) for *_, data in out)
 
 
@@ -190,7 +192,7 @@ def main(arguments):
         return
     for name, bits_of in ROUNDED.items():
         path = folder / f"{name}.gguf"
-        if not path.exists():
+        if not path.exists() or path.stat().st_mtime < pathlib.Path(__file__).stat().st_mtime:
             round_all(model, path, bits_of)
         print(path.stem, real_size(model, bits_of), whole)
 
