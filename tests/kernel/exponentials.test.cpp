@@ -125,6 +125,38 @@ TEMPLATE_TEST_CASE("a weight is the same number in every unit, or 0, and never s
   CHECK(worst < 4 * double(std::numeric_limits<T>::epsilon() / 2) + (sizeof(T) == 8) * 4e-16);
 }
 
+TEMPLATE_TEST_CASE("a weight has the same bits without a division, and added by one fma", "", float,
+                   double) {
+  using T = TestType;
+  using V = vec<T, 1>;
+  using unit = unit_of_sum<T>;
+  numbers random(11);
+  constexpr double most = std::numeric_limits<T>::max_exponent - 2;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const auto same = [](T a, T b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  const auto index = typename unit::whole(unit::limit / unit::step + 1);
+  std::size_t zeros = 0, others = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const T scale = T(std::exp2(most * (random.uniform() * 1.5 - 0.5)));
+    const unit in{i % 4 == 0 ? -index : i % 4 == 1 ? index : typename unit::whole(i % 9 - 4)};
+    const weight_in_unit<T> by_division(scale, in), by_product(scale, 1 / scale, in);
+    for (int k = 0; k < 40; ++k) {
+      const T n = in.exponent() + std::numeric_limits<T>::min_exponent + T(k / 8 - 3);
+      T x = k % 8 == 0 ? by_division.lowest : k % 8 == 1 ? by_product.lowest : n / scale;
+      for (int ulps = k % 8; ulps > 2; --ulps) x = std::nextafter(x, k % 2 ? infinity : -infinity);
+      if (k == 8) x = -infinity;
+      if (k == 9) x = std::numeric_limits<T>::quiet_NaN();
+      const T w = by_division(V(x)).v, sum = T(random.uniform() * (k % 3 == 0 ? 1e-30 : 100));
+      CAPTURE(scale, in.index, x, w);
+      REQUIRE(same(w, by_product(V(x)).v));
+      REQUIRE(same(sum + w, by_division.added_to(V(sum), V(x)).v));
+      ++(w == 0 ? zeros : others);
+    }
+  }
+  CHECK(zeros > 10000);
+  CHECK(others > 10000);
+}
+
 TEMPLATE_TEST_CASE("the sum of a row is that of blocks which know nothing of each other", "", float,
                    double) {
   using T = TestType;

@@ -73,6 +73,16 @@ struct weight_in_unit {
     constexpr T least = std::numeric_limits<T>::lowest();
     if (lowest < least) lowest = least;
   }
+  // Without a division. per_scale: 1 / scale_of_x, rounded. The relative error of lowest is at most
+  // 3/2 epsilon and |n| <= limit + 2 step, so that lowest * scale is less than 1/2 from the whole
+  // number that it stands for. Its weight is 0 then, and all weights have the same bits.
+  SPECAGG_FUNCTION weight_in_unit(T scale_of_x, T per_scale, unit_of_sum<T> unit)
+      : scale(scale_of_x),
+        anchor(C::rounder - 1 - unit.exponent()),
+        lowest((unit.exponent() + std::numeric_limits<T>::min_exponent - 1) * per_scale) {
+    constexpr T least = std::numeric_limits<T>::lowest();
+    if (lowest < least) lowest = least;
+  }
   // -inf if no number has weight 0.
   SPECAGG_FUNCTION static T lowest_in(T scale, unit_of_sum<T> unit) {
     return (unit.exponent() + std::numeric_limits<T>::min_exponent - 1) / scale;
@@ -83,6 +93,13 @@ struct weight_in_unit {
     if constexpr (sizeof(T) == 8) return outlined(x);
     else return weight(x);
   }
+  // sum + operator()(x), with the same bits: the product with 2^n is exact, so one fma rounds as
+  // the addition does.
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V added_to(V sum, V x) const {
+    const parts<V> e = parts_of(x);
+    return fma(e.y, e.power, sum);
+  }
   // n of a logit: needed for the largest logit of a block.
   SPECAGG_FUNCTION static T exponent(T x, T scale) {
     using V = vec<T, 1>;
@@ -91,12 +108,21 @@ struct weight_in_unit {
 
  private:
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE V weight(V x) const {
+  struct parts {
+    V y, power;
+  };
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE parts<V> parts_of(V x) const {
     x = raised(V(lowest), x);
     const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
     // Twice y, times half of 2^n: no product is subnormal. 2^n is exactly 0 for the lowest n.
     const auto twice = [](auto i) { return 2 * exp2_table<T>()(i); };
-    return fma(r, polynomial<exp2_table<T>::size>(r, twice), V(2)) * shift_to_exponent(t);
+    return {fma(r, polynomial<exp2_table<T>::size>(r, twice), V(2)), shift_to_exponent(t)};
+  }
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V weight(V x) const {
+    const parts<V> e = parts_of(x);
+    return e.y * e.power;
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {

@@ -59,10 +59,13 @@ struct shared_memory {
   double group_sum[block_size / 16];
 };
 
-// The value of the thread whose number differs in bit `d`, among the 16 threads of a group (or
-// among all 32, with `all`).
-__device__ inline float other(float x, int d) {
-  return __shfl_xor_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, d);
+// The 16 threads of this thread's group, as a mask of its warp.
+__device__ inline unsigned own_group() { return threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu; }
+inline constexpr unsigned whole_warp = ~0u;
+// The value of the thread of the group whose number differs in bit `d`. `among`: the threads that
+// call it together. With whole_warp nvcc makes no code for warps that are divided.
+__device__ inline float other(float x, int d, unsigned among) {
+  return __shfl_xor_sync(among, x, d);
 }
 // The least value of the 32 threads of a warp; each gets it.
 __device__ inline unsigned least_of_warp(unsigned x) {
@@ -73,19 +76,15 @@ __device__ inline unsigned least_of_warp(unsigned x) {
   return x;
 }
 template <int N>
-__device__ vec<float, N> other(vec<float, N> x, int d) {
+__device__ vec<float, N> other(vec<float, N> x, int d, unsigned among) {
   if constexpr (N == 1) {
-    return other(x.v, d);
+    return other(x.v, d, among);
   } else if constexpr (requires { x.lo; }) {
-    return {other(x.lo, d), other(x.hi, d)};
+    return {other(x.lo, d, among), other(x.hi, d, among)};
   } else {  // outside nvcc
-    for (int i = 0; i < N; ++i) x.v[i] = other(x.v[i], d);
+    for (int i = 0; i < N; ++i) x.v[i] = other(x.v[i], d, among);
     return x;
   }
-}
-template <class A, class B>
-__device__ both<A, B> other(both<A, B> x, int d) {
-  return {other(x.first, d), other(x.second, d)};
 }
 
 // The value of the thread whose number differs in bit `d`, among the 32 threads of a warp.
@@ -117,15 +116,27 @@ __device__ both<A, B> first_of_group(both<A, B> x) {
   return {first_of_group(x.first), first_of_group(x.second)};
 }
 
-// Combines the accumulators of the 16 threads of a group, in the order of kernel/reduce.hpp.
-template <class Op, class V>
-__device__ auto across_group(V a) {
+// Combines the accumulators of the 16 threads of a group, in the order of kernel/reduce.hpp: the
+// accumulators (0 + 1) + (2 + 3), then lane i with i + 8, i + 4, i + 2, and i + 1. With 7 shuffles
+// for 16: while accumulators are combined, a thread keeps two of its four lanes, and then one.
+template <class Op>
+__device__ double across_group(vec<float, 4> a, unsigned among = own_group()) {
+  using V = vec<float, 1>;
   using R = reducer<Op, V>;
-  a = R::apply(a, other(a, 4));
-  a = R::apply(a, other(a, 8));  // accumulators: (0 + 1) + (2 + 3)
-  a = R::apply(a, other(a, 2));
-  a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
-  return R::across(a);
+  float x[4];
+  a.store(x);
+  const auto halve = [&](float low, float high, int d) {
+    const bool keeps_high = (threadIdx.x & unsigned(d)) != 0;
+    return R::apply(keeps_high ? high : low, other(keeps_high ? low : high, d, among)).v;
+  };
+  V y = halve(halve(x[0], x[2], 4), halve(x[1], x[3], 4), 8);
+#pragma unroll
+  for (const int d : {2, 1, 4, 8}) y = R::apply(y, other(y, d, among));
+  return double(y.v);
+}
+template <class Op, class A, class B>
+__device__ auto across_group(both<A, B> a, unsigned among = own_group()) {
+  return both{across_group<Op>(a.first, among), across_group<Op>(a.second, among)};
 }
 
 // As find_in_turn() of kernel/sample.hpp, for at most 16 entries, one in each of a warp's first
@@ -358,8 +369,8 @@ class collective : public Shards {
     if (n > 0)
       x = reducer<add, V>::masked(w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
     x.store(shared_->weight + k);
-    x = x + other(x, 2);
-    x = x + other(x, 1);
+    x = x + other(x, 2, whole_warp);
+    x = x + other(x, 1, whole_warp);
     if (threadIdx.x % 4 == 0) shared_->group_sum[threadIdx.x / 4] = double(reduce_add(x));
     __syncthreads();
     const std::size_t sixteens = (count + 15) / 16;

@@ -105,11 +105,12 @@ class device_row<one_hot, Whole> {
 // sum_block_of() and facts_of(), as for a row of logits. A block of probabilities has their sum,
 // and in place of the largest logit whether a probability is negative (1 or 0).
 template <bool Whole>
-__device__ void sum_block_of(const raw_row<probability, Whole>& row, std::size_t b,
-                             double /*temperature*/, bool /*confidence*/, block_sum<float>* out) {
+__device__ void sum_block_of(const raw_row<probability, Whole>& row, unsigned b, const row_scales&,
+                             bool /*confidence*/, block_sum<float>* out) {
   using V = vec<float, 4>;
   using R = reducer<add, V>;
-  const std::size_t begin = b * block_size, left = row.stored.size - begin,
+  const std::size_t begin = b * block_size,
+                    left = begin < row.stored.size ? row.stored.size - begin : 0,
                     count = left < block_size ? left : block_size;
   V sum(0), lowest(0);
 #pragma unroll 4
@@ -119,9 +120,9 @@ __device__ void sum_block_of(const raw_row<probability, Whole>& row, std::size_t
     sum = sum + x;
     lowest = min(x, lowest);
   }
-  const float most = float(across_group<larger>(-lowest));
-  const double total = across_group<add>(sum);
-  if (threadIdx.x % 16 == 0) *out = {most > 0 ? 1.f : 0.f, total};
+  const float most = float(across_group<larger>(-lowest, whole_warp));
+  const double total = across_group<add>(sum, whole_warp);
+  if (count > 0 && threadIdx.x % 16 == 0) out[b] = {most > 0 ? 1.f : 0.f, total};
 }
 template <bool Whole>
 __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*temperature*/,
@@ -136,7 +137,7 @@ __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*t
 }
 // For a token without a row, which reads nothing.
 template <bool Whole>
-__device__ void sum_block_of(const raw_row<one_hot, Whole>&, std::size_t, double, bool,
+__device__ void sum_block_of(const raw_row<one_hot, Whole>&, unsigned, const row_scales&, bool,
                              block_sum<float>*) {}
 template <bool Whole>
 __device__ row_facts facts_of(const raw_row<one_hot, Whole>&, double, bool,

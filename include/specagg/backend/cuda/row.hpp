@@ -96,24 +96,35 @@ struct raw_row {
   }
 };
 
-// How a row is summed: at its temperature, or at 1 if that is too low (greedy).
+// How a row is summed: at its temperature, or at 1 if that is too low (greedy). per_sampled: 1 /
+// sampled.
 struct row_scales {
   bool valid, greedy;
-  float sampled, confidence;
+  float sampled, confidence, per_sampled;
   __device__ explicit row_scales(double temperature)
       : valid(temperature >= 0 && temperature < least_refused_temperature<float>),
         greedy(!softmax_row<float>::usable(temperature)),
         sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
-        confidence(exp_scale<float>::of_temperature(1).high) {}
+        confidence(exp_scale<float>::of_temperature(1).high),
+        per_sampled(1 / sampled) {}
 };
 
-// Weights as they are: no token is left out.
-struct all_kept {
-  template <class V>
-  __device__ V operator()(V weight, V /*logits*/, std::size_t /*k*/) const {
-    return weight;
-  }
-};
+// The larger of each of two pairs of 16-bit logits, in one instruction. As fmaxf, it ignores NaN.
+template <class S>
+__device__ std::uint32_t larger_of_pairs(std::uint32_t a, std::uint32_t b) {
+#if SPECAGG_PTX
+  if constexpr (std::is_same_v<S, f16>) asm("max.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  else asm("max.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+#else
+  const auto larger = [&](int shift) {
+    const S x{std::uint16_t(a >> shift)}, y{std::uint16_t(b >> shift)};
+    const float most = fmaxf(number(x), number(y));
+    return std::uint32_t(most == number(x) ? x.bits : y.bits) << shift;
+  };
+  return larger(0) | larger(16);
+#endif
+}
 
 // A block of a row, 64 logits in each of 16 threads. Thread t has four of every 64: lanes 4 (t mod
 // 4) .. + 3 of accumulator t / 4.
@@ -122,44 +133,54 @@ class block_in_registers {
  public:
   template <bool Whole>
   __device__ block_in_registers(const raw_row<S, Whole>& row, std::size_t b) {
-    const std::size_t begin = b * block_size, lane = threadIdx.x % 16,
-                      count = begin >= row.size               ? 0
-                              : row.size - begin < block_size ? row.size - begin
-                                                              : block_size;
-    if (Whole && count == block_size) {
+    const unsigned begin = unsigned(b) * unsigned(block_size), size = unsigned(row.size),
+                   own = 4 * (threadIdx.x % 16), left = begin < size ? size - begin : 0;
+    const std::size_t first = begin + own;
+    if (Whole && left >= block_size) {
 #pragma unroll
-      for (std::size_t i = 0; i < 16; ++i) l_[i] = row.four_at(begin + 4 * lane + 64 * i, 4);
+      for (unsigned i = 0; i < 16; ++i) l_[i] = row.four_at(first + 64 * i, 4);
     } else {
+      const unsigned count = left < block_size ? left : unsigned(block_size);
 #pragma unroll
-      for (std::size_t i = 0; i < 16; ++i) {
-        const std::size_t k = 4 * lane + 64 * i;
-        l_[i] = row.four_at(begin + k, lanes_at<Whole>(count, k));
-      }
+      for (unsigned i = 0; i < 16; ++i)
+        l_[i] = row.four_at(first + 64 * i, lanes_at<Whole>(count, own + 64 * i));
     }
   }
-  __device__ float largest() const {
-    constexpr float none = -std::numeric_limits<float>::infinity();
-    float top[4] = {none, none, none, none};
+  // `among`, here and below: the threads of the warp that call it together.
+  __device__ float largest(unsigned among = own_group()) const {
+    if constexpr (sizeof(S) == 2) {
+      constexpr std::uint32_t none = std::is_same_v<S, f16> ? 0xfc00fc00u : 0xff80ff80u;
+      std::uint32_t top[2] = {none, none};
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-      for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], number(l_[i][j]));
-    return float(across_group<larger>(V::load(top)));
-  }
-  // Relative to e^(shift / temperature). keep(weights, logits, k) is of tokens k .. k + 3.
-  template <class Keep = all_kept>
-  __device__ block_sum<float> sum(float largest, float scale, float shift,
-                                  const Keep& keep = {}) const {
-    using weight = weight_in_unit<float>;
-    // nothing is finite: NaN must still be found
-    const bool none = largest == -std::numeric_limits<float>::infinity();
-    const weight w(scale, none ? unit() : unit::of(weight::exponent(largest - shift, scale)));
-    V sum(0);
+      for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 2; ++j) top[j] = larger_of_pairs<S>(top[j], l_[i].words[j]);
+      std::uint32_t pair = larger_of_pairs<S>(top[0], top[1]);
 #pragma unroll
-    for (std::size_t i = 0; i < 16; ++i) {
-      const V l = l_[i].again().template as<V>();
-      sum = sum + keep(w(l - V(shift)), l, 4 * (threadIdx.x % 16) + 64 * i);
+      for (int d = 8; d > 0; d /= 2)
+        pair = larger_of_pairs<S>(pair, __shfl_xor_sync(among, pair, d));
+      return fmaxf(number(S{std::uint16_t(pair)}), number(S{std::uint16_t(pair >> 16)}));
+    } else {
+      constexpr float none = -std::numeric_limits<float>::infinity();
+      float top[4] = {none, none, none, none};
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], number(l_[i][j]));
+      float most = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+#pragma unroll
+      for (int d = 8; d > 0; d /= 2) most = fmaxf(most, other(most, d, among));
+      return most;
     }
-    return {largest, across_group<add>(sum)};
+  }
+  // per_scale: 1 / scale.
+  __device__ block_sum<float> sum(float largest, float scale, float per_scale,
+                                  unsigned among) const {
+    return sum_of(largest, largest, scale, per_scale, [](V l) { return l; }, among);
+  }
+  // Relative to e^(shift / temperature).
+  __device__ block_sum<float> sum_relative(float largest, float scale, float shift,
+                                           unsigned among = own_group()) const {
+    const auto relative = [&](V l) { return l - V(shift); };
+    return sum_of(largest, largest - shift, scale, 1 / scale, relative, among);
   }
   // f(i, its logit, its place in the block) of the 64 logits of this thread, i = 4 a + b: number b
   // of the four at 64 a. -inf beyond the row.
@@ -176,7 +197,19 @@ class block_in_registers {
 
  private:
   using V = vec<float, 4>;
-  using unit = unit_of_sum<float>;
+  __device__ block_sum<float> sum_of(float largest, float relative_largest, float scale,
+                                     float per_scale, const auto& relative, unsigned among) const {
+    using weight = weight_in_unit<float>;
+    using unit = unit_of_sum<float>;
+    // nothing is finite: NaN must still be found
+    const bool none = largest == -std::numeric_limits<float>::infinity();
+    const weight w(scale, per_scale,
+                   none ? unit() : unit::of(weight::exponent(relative_largest, scale)));
+    V sum(0);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum = w.added_to(sum, relative(l_[i].again().template as<V>()));
+    return {largest, across_group<add>(sum, among)};
+  }
   quad<S> l_[16];
 };
 
@@ -259,8 +292,8 @@ __device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
   warp_sum sum(largest, scale, largest);
   for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
     const block_in_registers<S> block(row, first + lane / 16);
-    const float top = block.largest();
-    const double own = block.sum(top, scale, largest).sum;
+    const float top = block.largest(whole_warp);
+    const double own = block.sum_relative(top, scale, largest, whole_warp).sum;
     for (std::size_t i = 0; i < 2; ++i) {
       const block_sum<float> x{__shfl_sync(~0u, top, int(16 * i)),
                                __shfl_sync(~0u, own, int(16 * i))};
@@ -295,23 +328,30 @@ __device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_s
   return begin + least_of_warp(first);
 }
 
-// Sums block b of a row, with 16 threads: out[0] at its temperature, and out[block_count(size)] at
-// 1, if that is another temperature and `confidence` asks for it.
+// Sums block b of a row, with 16 threads: out[b] at its temperature, and out[block_count(size) + b]
+// at 1, if that is another temperature and `confidence` asks for it. Both halves of a warp call it,
+// also where the second has no block.
 template <class S, bool Whole>
-__device__ void sum_block_of(const raw_row<S, Whole>& row, std::size_t b, double temperature,
-                             bool confidence, block_sum<float>* out) {
+__device__ void sum_block_of(raw_row<S, Whole> row, unsigned b, row_scales scales, bool confidence,
+                             block_sum<float>* out) {
 #if SPECAGG_PTX
   __builtin_assume(__isGlobal(row.logits));
 #endif
-  const block_in_registers<S> block(row, b);  // first: all else is computed while it is loaded
-  const row_scales scales(temperature);
-  if (!scales.valid) return;
-  const float largest = block.largest();
-  const auto sum = block.sum(largest, scales.sampled, 0);
-  if (threadIdx.x % 16 == 0) *out = sum;
-  if (!confidence || scales.sampled == scales.confidence) return;
-  const auto at_1 = block.sum(largest, scales.confidence, 0);
-  if (threadIdx.x % 16 == 0) out[block_count(row.size)] = at_1;
+  const unsigned blocks = unsigned(block_count(row.size));
+  if (!scales.valid || b - threadIdx.x / 16 % 2 >= blocks) return;
+  const bool writes = b < blocks && threadIdx.x % 16 == 0;
+  const block_in_registers<S> block(row, b);
+  const float largest = block.largest(whole_warp);
+  const float at_1 = exp_scale<float>::of_temperature(1).high;
+  float scale = scales.sampled, per_scale = scales.per_sampled;
+  const int sums = confidence && scale != at_1 ? 2 : 1;
+#pragma unroll 1
+  for (int i = 0; i < sums; ++i) {  // a loop: twice the sum would be twice the code
+    const auto sum = block.sum(largest, scale, per_scale, whole_warp);
+    if (writes) out[b] = sum;
+    scale = at_1, per_scale = 1 / at_1;
+    out += blocks;
+  }
 }
 // The facts of a row from its sums, sum_at(scale, whether the scale is that of temperature 1), and
 // its first token with the largest logit, first(that logit).

@@ -188,25 +188,51 @@ __device__ inline void wait_for_last_kernel() {
 #endif
 }
 
-// Thread blocks of sum_rows that share a multiprocessor. If a whole row has 16-bit logits, the 64
-// logits of a thread take 32 registers, which leaves room for 4 thread blocks; other rows take
-// more.
+// Thread blocks of sum_rows that share a multiprocessor. In whole rows of 16-bit logits the 64
+// logits of a thread take 32 registers, which leaves room for 4; other rows take more.
 template <class Rows>
 inline constexpr int sums_at_once =
     Rows::whole && sizeof(*Rows{}.b.draft) <= 2 && sizeof(*Rows{}.b.target) <= 2 ? 4 : 2;
-// A thread block reads 16 blocks of one row, 16 threads each. No thread waits for another block.
+// A thread block reads 16 blocks of one row, 16 threads each. Its first warp finds the row and its
+// scales. (If every warp did, that would be a fifth of all instructions.)
 template <class Rows>
 __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
-  const unsigned blocks = unsigned(block_count(rows.b.vocabulary)),
-                 parts = (blocks + groups - 1) / groups, each = unsigned(rows.of_request()),
-                 i = blockIdx.x / parts, r = i / each, j = i % each,
-                 b = blockIdx.x % parts * groups + threadIdx.x / 16;
-  rows.read(r, j, [&](const auto& row, double temperature) {
-    if (b < blocks) sum_block_of(row, b, temperature, confidence, sums_of(rows, r, j, sums) + b);
-  });
+  using of_draft = decltype(draft_row<Rows::whole>(rows.b, 0, 0));
+  using of_target = decltype(target_row<Rows::whole>(rows.b, 0, 0));
+  struct row_found {
+    std::conditional_t<(sizeof(of_draft) > sizeof(of_target)), of_draft, of_target> row;
+    row_scales scales;
+    block_sum<float>* sums;  // null: the row is not due
+    unsigned first;          // block
+    bool is_draft;
+  };
+  alignas(row_found) __shared__ unsigned char memory[sizeof(row_found)];
+  auto& found = *reinterpret_cast<row_found*>(memory);
+  if (threadIdx.x < 32) {
+    const unsigned blocks = unsigned(block_count(rows.b.vocabulary)),
+                   parts = (blocks + groups - 1) / groups, each = unsigned(rows.of_request()),
+                   i = blockIdx.x / parts, r = i / each, j = i % each;
+    if (threadIdx.x == 0) found.sums = nullptr;
+    rows.read(r, j, [&]<class Row>(const Row& row, double temperature) {
+      if (threadIdx.x > 0) return;
+      *reinterpret_cast<Row*>(memory) = row;
+      found.scales = row_scales(temperature);
+      found.sums = sums_of(rows, r, j, sums);
+      found.first = blockIdx.x % parts * groups;
+      found.is_draft = j < rows.draft_rows;
+    });
+  }
+  __syncthreads();
+  if (!found.sums) return;
+  const unsigned b = found.first + threadIdx.x / 16;
+  const auto* row = reinterpret_cast<const of_target*>(memory);
+  if (std::is_same_v<of_draft, of_target> || !found.is_draft)
+    return sum_block_of(*row, b, found.scales, confidence, found.sums);
+  const auto* of_drafts = reinterpret_cast<const of_draft*>(memory);
+  sum_block_of(*of_drafts, b, found.scales, confidence, found.sums);
 }
 // The facts of all rows of request r, which the threads share. A warp finds the facts of one row.
 template <class Rows, bool Whole>
@@ -298,11 +324,9 @@ __global__ void __launch_bounds__(threads, 2)
     if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
     else return verifier;
   }();
-  // Every thread has its own copy of what the verifier writes. No values
-  // are written first that nobody reads.
-  alignas(emission) unsigned char emission_memory[sizeof(emission) * (most_drafted + 1)];
-  alignas(
-      draft_acceptance) unsigned char acceptance_memory[sizeof(draft_acceptance) * most_drafted];
+  // Each thread's own copy of what the verifier writes; as bytes, which nobody sets first.
+  alignas(8) unsigned char emission_memory[sizeof(emission) * (most_drafted + 1)];
+  alignas(8) unsigned char acceptance_memory[sizeof(draft_acceptance) * most_drafted];
   auto* const emissions = reinterpret_cast<emission*>(emission_memory);
   auto* const acceptances = reinterpret_cast<draft_acceptance*>(acceptance_memory);
   double scratch[most_drafted + 1];
