@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the emulator can show of backend/cuda/verify.hpp and specagg/backend/cuda/launch.hpp:
-// what they ask of CUDA, and devices of other kinds.
+// What only the emulator can show of backend/cuda/verify.hpp, specagg/backend/cuda/launch.hpp and
+// specagg/backend/cuda/numbers.hpp: what they ask of CUDA, devices of other kinds, and parts of
+// kernels alone.
 #include "cuda/agree.hpp"
 
 using namespace specagg;
@@ -42,7 +43,38 @@ __global__ void write_maximum(numbers_in_memory row, double* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = x;
 }
 
+constexpr auto uses = std::array{stream::coin, stream::residual, stream::bonus};
+constexpr auto positions = device::detail::numbers_of_request::positions;
+__global__ void write_numbers(std::uint64_t seed, std::uint64_t request, std::uint32_t start,
+                              double* out) {
+  alignas(16) __shared__ unsigned char memory[sizeof(device::detail::numbers_of_request)];
+  auto& numbers = *reinterpret_cast<device::detail::numbers_of_request*>(memory);
+  numbers.draw_all(seed, request, start);
+  __syncthreads();
+  if (threadIdx.x < positions)
+    for (unsigned i = 0; i < uses.size(); ++i)
+      out[i * positions + threadIdx.x] = numbers.uniform({uses[i], start + threadIdx.x, start});
+}
+
 }  // namespace
+
+TEST_CASE("cuda: the numbers that are drawn first are those of random_streams") {
+  for (const std::uint32_t start : {0u, 77u, 0xfffffffau}) {  // positions beyond 2^32 begin anew
+    const on_device out(std::vector<double>(uses.size() * positions, NAN));
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(device::threads);
+    const std::uint64_t seed = 1234567890123456789u, request = std::uint64_t(start) << 20 | 5;
+    REQUIRE(cudaLaunchKernelEx(&config, write_numbers, seed, request, start, out.data()) ==
+            cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    const auto found = out.read();
+    const random_streams streams(seed, request);
+    for (unsigned i = 0; i < uses.size(); ++i)
+      for (unsigned j = 0; j < positions; ++j)
+        CHECK(found[i * positions + j] == streams.uniform({uses[i], start + j, start}));
+  }
+}
 
 TEST_CASE("cuda: all thread blocks of a cluster have one maximum, also of -0 and +0") {
   numbers random(1);

@@ -12,6 +12,7 @@
 
 #include <specagg/backend/cuda/given_row.hpp>
 #include <specagg/backend/cuda/launch.hpp>
+#include <specagg/backend/cuda/numbers.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -306,11 +307,10 @@ __global__ void __launch_bounds__(threads, 2)
   const Batch& b = rows.b;
   const std::size_t r = cluster_number(together), draft_rows = rows.draft_rows;
   if (is_finished(b, r)) return;
-  // Shared, not held in the registers of each thread: the loops over rows need all registers.
-  alignas(16) __shared__ unsigned char chooser_memory[sizeof(random_streams)];
-  auto& chooser = *reinterpret_cast<random_streams*>(chooser_memory);
+  alignas(16) __shared__ unsigned char chooser_memory[sizeof(numbers_of_request)];
+  auto& chooser = *reinterpret_cast<numbers_of_request*>(chooser_memory);
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
-  if (threadIdx.x == 0) chooser = random_streams(seed, request);
+  chooser.draw_all(seed, request, std::uint32_t(b.start[r]));
   __shared__ token_id ids[most_drafted + 1];
   if (threadIdx.x < tokens_given(b, r)) ids[threadIdx.x] = token_of(b, r, threadIdx.x);
   find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
