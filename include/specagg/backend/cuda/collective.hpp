@@ -159,10 +159,14 @@ __device__ inline place find_in_turn(double entry, std::size_t n, const place& i
   const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(counting));
   return {std::size_t(at), __shfl_sync(~0u, before, at), floor};
 }
-// As find_place() of kernel/sample.hpp, for n <= 256.
+// As find_place() of kernel/sample.hpp, for n <= 256 entries in shared memory. Not inlined: a
+// kernel has several draws of three places each, and inlined they were two fifths of its code.
 template <class T>
-__device__ place place_in_warp(const T* entries, std::size_t n, place in) {
+SPECAGG_OUTLINE __device__ place place_in_warp(const T* entries, std::size_t n, place in) {
   static_assert(most_blocks <= 256);
+#if SPECAGG_PTX
+  __builtin_assume(__isShared(entries));
+#endif
   const unsigned lane = threadIdx.x % 32;
   const auto entry = [&](std::size_t i) { return i < n ? double(entries[i]) : 0.; };
   std::size_t begin = 0;
