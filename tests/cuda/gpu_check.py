@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
             print(f"{what}: status {done.returncode}, expected {status} and {text!r}\n{printed}")
 
     kernels = functools.partial(expect, script="cuda-kernels")
-    kernels("the wrong words", 2, "usage: cuda-kernels [--check KERNEL]", "--check")
+    kernels("the wrong words", 2, "usage: cuda-kernels [--check KERNEL | --record KERNEL]", "--check")
     kernels("there is no nvcc", 2, "none: No such file", "--check", "0", NVCC=str(folder / "none"))
     kernels("no such kernel", 1, "docs/cuda-kernels.txt not all of them, or no 99", "--check", "99")
     kernels("an nvcc that the table is not of", 2, "the compiler is Build stub", "--check", "0")

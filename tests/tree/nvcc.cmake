@@ -33,6 +33,18 @@ if(SPECAGG_nvcc)  # its host code has other vectors than g++'s, and so another n
   set_tests_properties("isa: nvcc's functions have names of their own" PROPERTIES
     PASS_REGULAR_EXPRESSION "name: \"scalar_cuda\"")
 endif()
+# A kernel has the registers and the code that docs/cuda-kernels.txt says.
+function(specagg_kernel number)
+  set(name "cuda: nvcc gives kernel ${number} what docs/cuda-kernels.txt says")
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/scripts/cuda-kernels --check ${number})
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "NVCC=${SPECAGG_nvcc}" SKIP_REGULAR_EXPRESSION "it cannot be compared")
+endfunction()
+if(SPECAGG_nvcc)
+  specagg_kernel(0)  # a few seconds each
+  specagg_kernel(2)
+  specagg_kernel(4)  # a minute
+endif()
 specagg_tier(slow)
 specagg_nvcc_understands(tests/cuda/ragged.test.cpp -DEVERY_KERNEL)
 specagg_nvcc_understands(tests/cuda/sharded.test.cpp)  # as the kit has it
@@ -53,10 +65,6 @@ if(SPECAGG_nvcc)
       DEPENDS ${source} DEPFILE ${tree}/${output}.d COMMENT "nvcc: ${output}" VERBATIM)
     set_property(GLOBAL APPEND PROPERTY specagg_treeslow ${tree}/${output})
   endfunction()
-  add_test(NAME "cuda: nvcc gives a kernel the registers that docs/cuda-kernels.txt says"
-    COMMAND ${PROJECT_SOURCE_DIR}/scripts/cuda-kernels --check 0)
-  set_tests_properties("cuda: nvcc gives a kernel the registers that docs/cuda-kernels.txt says" PROPERTIES
-    ENVIRONMENT "NVCC=${SPECAGG_nvcc}" SKIP_REGULAR_EXPRESSION "it cannot be compared")
   file(MAKE_DIRECTORY ${tree}/cuda)
   specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c -DEVERY_KERNEL)
   foreach(arch IN ITEMS 80 90)
