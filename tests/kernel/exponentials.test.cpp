@@ -149,7 +149,8 @@ TEMPLATE_TEST_CASE("a weight has the same bits without a division, and added by 
       const T w = by_division(V(x)).v, sum = T(random.uniform() * (k % 3 == 0 ? 1e-30 : 100));
       CAPTURE(scale, in.index, x, w);
       REQUIRE(same(w, by_product(V(x)).v));
-      REQUIRE(same(sum + w, by_division.added_to(V(sum), V(x)).v));
+      const auto product = by_division.product(V(x));
+      REQUIRE(same(sum + w, fma(product.a, product.b, V(sum)).v));
       ++(w == 0 ? zeros : others);
     }
   }

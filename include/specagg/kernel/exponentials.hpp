@@ -93,12 +93,14 @@ struct weight_in_unit {
     if constexpr (sizeof(T) == 8) return outlined(x);
     else return weight(x);
   }
-  // sum + operator()(x), with the same bits: the product with 2^n is exact, so one fma rounds as
-  // the addition does.
+  // operator()(x) before the product of y and 2^n, which is exact.
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE V added_to(V sum, V x) const {
-    const parts<V> e = parts_of(x);
-    return fma(e.y, e.power, sum);
+  SPECAGG_FUNCTION SPECAGG_INLINE detail::exact_product<V> product(V x) const {
+    x = raised(V(lowest), x);
+    const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
+    // Twice y, times half of 2^n: no product is subnormal. 2^n is exactly 0 for the lowest n.
+    const auto twice = [](auto i) { return 2 * exp2_table<T>()(i); };
+    return {fma(r, polynomial<exp2_table<T>::size>(r, twice), V(2)), shift_to_exponent(t)};
   }
   // n of a logit: needed for the largest logit of a block.
   SPECAGG_FUNCTION static T exponent(T x, T scale) {
@@ -108,21 +110,9 @@ struct weight_in_unit {
 
  private:
   template <class V>
-  struct parts {
-    V y, power;
-  };
-  template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE parts<V> parts_of(V x) const {
-    x = raised(V(lowest), x);
-    const V t = fma(x, V(scale), V(anchor)), r = fma(x, V(scale), V(anchor) - t);
-    // Twice y, times half of 2^n: no product is subnormal. 2^n is exactly 0 for the lowest n.
-    const auto twice = [](auto i) { return 2 * exp2_table<T>()(i); };
-    return {fma(r, polynomial<exp2_table<T>::size>(r, twice), V(2)), shift_to_exponent(t)};
-  }
-  template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V weight(V x) const {
-    const parts<V> e = parts_of(x);
-    return e.y * e.power;
+    const auto e = product(x);
+    return e.a * e.b;
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {

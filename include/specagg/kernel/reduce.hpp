@@ -96,6 +96,27 @@ struct reducer<Op, both<A, B>> {
     return {F::across(a.first), S::across(a.second)};
   }
 };
+// A term of a sum that is a product without rounding. One fma adds it, with the bits of a product
+// and a sum; where that is no instruction, it is slower.
+#if defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)
+inline constexpr bool fma_is_fast = true;
+#else
+inline constexpr bool fma_is_fast = false;
+#endif
+template <class V>
+struct exact_product {
+  V a, b;
+};
+template <class V>
+struct reducer<add, exact_product<V>> : reducer<add, V> {
+  using reducer<add, V>::apply;
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V sum, exact_product<V> x) {
+    return fma(x.a, x.b, sum);
+  }
+  SPECAGG_FUNCTION SPECAGG_INLINE static exact_product<V> masked(exact_product<V> x, int lanes) {
+    return {reducer<add, V>::masked(x.a, lanes), x.b};
+  }
+};
 template <class Op>
 struct reducer<Op, double> {  // combines the results of blocks
   using result = double;
@@ -117,17 +138,17 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using R = detail::reducer<Op, V>;
   // The four accumulators rotate, so f is inlined three times instead of five. f may be a hundred
   // instructions, and compilation takes less than half the time.
-  V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
+  auto a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
   std::size_t k = 0;
   for (; Unrolled && k + 32 <= count; k += 32) {
-    const V b0 = R::apply(a0, f(k, 16)), b1 = R::apply(a1, f(k + 16, 16));
+    const auto b0 = R::apply(a0, f(k, 16)), b1 = R::apply(a1, f(k + 16, 16));
     a0 = a2;
     a1 = a3;
     a2 = b0;
     a3 = b1;
   }
   for (; k % 64 != 0 || k < count; k += 16) {
-    V next = a0;
+    auto next = a0;
     if (k < count) {
       const int lanes = count - k < 16 ? int(count - k) : 16;
       V x = f(k, lanes);

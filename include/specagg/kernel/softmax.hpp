@@ -204,6 +204,7 @@ SPECAGG_FLATTEN block_sum<T> sum_block(const softmax_block<S>& block, std::size_
     const V l = block.template logits_at<V>(k, lanes);
     top = max(l, top);
     if constexpr (General) return select(block.dropped(l, k), V(0), weight(l - V(shift)));
+    else if constexpr (fma_is_fast && sizeof(T) == 4) return weight.product(l);
     else return weight(l);
   });
   largest = top;

@@ -207,7 +207,10 @@ class block_in_registers {
                    none ? unit() : unit::of(weight::exponent(relative_largest, scale)));
     V sum(0);
 #pragma unroll
-    for (int i = 0; i < 16; ++i) sum = w.added_to(sum, relative(l_[i].again().template as<V>()));
+    for (int i = 0; i < 16; ++i) {
+      const auto x = w.product(relative(l_[i].again().template as<V>()));
+      sum = fma(x.a, x.b, sum);
+    }
     return {largest, across_group<add>(sum, among)};
   }
   quad<S> l_[16];
