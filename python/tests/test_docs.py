@@ -27,13 +27,14 @@ def test_block(code, capsys):
     assert [line for line in printed.splitlines() if line in ("True", "False")] == said
 
 
-def test_tutorial(capsys):
-    page = (root / "docs/first-verification.md").read_text()
+@pytest.mark.parametrize("name, least", [("first-verification.md", 7), ("audit-your-engine.md", 5)])
+def test_tutorial(name, least, capsys):
+    page = (root / "docs" / name).read_text()
     steps = re.findall(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", page, re.M | re.S)
-    assert len(steps) >= 7 and page.count("```python") == len(steps)
+    assert len(steps) >= least and page.count("```python") == len(steps)
     names = {"__name__": "tutorial"}  # each block goes on where the one before ended
     for code, said in steps:
-        exec(compile(code, "first-verification.md", "exec"), names)
+        exec(compile(code, name, "exec"), names)
         assert capsys.readouterr().out == said
 
 
