@@ -81,11 +81,11 @@ TEST_CASE(
   if (file.empty()) return;
   const ran r =
       run("generate --json --chat --backend llama.cpp --temperature 0 --max-tokens 12 --target " +
-          file + " --prompt 'What is the capital of France?'");
+          file + " --prompt 'What is the capital of Germany?'");
   INFO(r.out);
   REQUIRE(r.status == 0);
   const auto j = nlohmann::json::parse(r.out);
-  CHECK(j["text"].get<std::string>().find("Paris") != std::string::npos);
+  CHECK(j["text"].get<std::string>().find("Berlin") != std::string::npos);
   const auto mapped = generated("--max-tokens 8 --backend llama.cpp --target " + file +
                                 " --draft " SPECAGG_MODELS "/draft.gguf");
   CHECK(mapped["mapped"][0]["tokens"] == 3336);
