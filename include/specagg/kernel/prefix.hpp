@@ -343,36 +343,21 @@ prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T
 // lists the tokens from a bound on that a sample suggests. False if they are too many for a list,
 // if the bound was too high, or if the row is invalid.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN bool list_probable(const S* logits, std::size_t size, std::size_t k,
-                                   shortlist<T>& list, cutoff<T>& cut) {
-  using V = vec<T, 16>;
+SPECAGG_FUNCTION bool list_probable(const S* logits, std::size_t size, std::size_t k,
+                                    shortlist<T>& list, cutoff<T>& cut) {
   if (k > list.capacity * 3 / 4) return false;
-  constexpr T finite = std::numeric_limits<T>::lowest();
-  T lowest = finite;
+  T lowest = std::numeric_limits<T>::lowest();
   if (size > list.capacity) {
     row_sample<T> sample;
     sample.take(logits, size, 0, count_of_tokens());
     const double due = double(k) / sample.tokens_for_each;
     const auto enough = std::size_t(due + 2.5 * std::sqrt(due) + 2);
-    lowest = reached_by(sample.logits.data(), sample.size, enough, enough + enough / 8);
+    lowest = reached_by_about(sample.logits.data(), sample.size, enough);
   }
-  const bool all = lowest == finite;
-  auto bad = V(0) < V(0);
-  int times_full = 0;
-  list.size = 0;
-  for (std::size_t first = 0; first < size; first += 64) {
-    if (!list.has_room()) {  // from now on, only tokens larger than the first k so far
-      if (any(bad) || ++times_full > 3) return false;
-      cut = list.keep_first(k);
-      lowest = next_above(cut.logit);
-    }
-    const group_of_logits<S> group(logits, first, size);
-    bad = bad | group.bad();
-    list.append(logits, first, group.from(lowest));
-  }
-  if (any(bad) || list.size == 0 || (list.size < k && !all)) return false;
-  if (list.size >= k) cut = list.keep_first(k);
-  return true;
+  const bool all = lowest == std::numeric_limits<T>::lowest();
+  const part_maxima<T> none;
+  return list_from(lowest, logits, size, k, none, 3, list, cut) && list.size > 0 &&
+         (list.size >= k || all);
 }
 
 }  // namespace detail
@@ -416,9 +401,9 @@ struct logits_in_memory {
   }
   // Lists the first k tokens, if that is a way to find them.
   bool list_first(std::size_t k, shortlist<T>& list, cutoff<T>& cut) {
-    return k <= 256 && count > list.capacity
-               ? specagg::list_largest(logits, count, k, list, cut, &maxima)
-               : detail::list_probable(logits, count, k, list, cut);
+    return detail::list_probable(logits, count, k, list, cut) ||
+           (k <= 256 && count > list.capacity &&
+            specagg::list_largest(logits, count, k, list, cut, &maxima));
   }
   // The shortest prefix with a mass of at least `enough` > 0, which the tokens with logit >= lowest
   // have. total: the sum of their weights, nearly. lightest: a hint; tokens below this logit have

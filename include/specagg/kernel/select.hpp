@@ -35,6 +35,7 @@ struct group_of_logits {
       b = load_logits<V>(row + first + 16, 16);
       c = load_logits<V>(row + first + 32, 16);
       d = load_logits<V>(row + first + 48, 16);
+      for (std::size_t k = 0; k < 64; k += 64 / sizeof(S)) read_ahead(row + first + k);
     } else {
       a = load(first);
       b = load(first + 16);
@@ -178,6 +179,19 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
   }
   return unordered<T>(low);
 }
+// A number that at least k of n numbers reach, and not many more; or the lowest finite number. When
+// k is a small part of n, it is found among the larger ones of two, four, ... numbers.
+template <class T>
+SPECAGG_FLATTEN T reached_by_about(const T* x, std::size_t n, std::size_t k) {
+  std::array<T, 2048> larger_ones;
+  while (n % 32 == 0 && n <= 2 * larger_ones.size() && 64 * k <= n) {
+    n /= 2;
+    for (std::size_t i = 0; i < n; i += 16)
+      max(vec<T, 16>::load(x + i), vec<T, 16>::load(x + n + i)).store(larger_ones.data() + i);
+    x = larger_ones.data();
+  }
+  return reached_by(x, n, k, k + k / 8);
+}
 
 }  // namespace detail
 
@@ -193,7 +207,7 @@ struct prefix {
 // Some tokens of a row, in ascending order of their ids.
 template <class T>
 struct shortlist {
-  static constexpr std::size_t capacity = sizeof(T) == 4 ? 4096 : 2048;
+  static constexpr std::size_t capacity = sizeof(T) == 4 ? 2048 : 4096;
   std::array<T, capacity> logits;
   std::array<token_id, capacity> ids;
   std::size_t size = 0;
@@ -395,37 +409,61 @@ prefix<T> shortlist<T>::shortest(mass enough, const mass_unit<T>& unit, const We
   return {{logits[at], std::size_t(ids[at])}, search.kept, search.ties};
 }
 
+namespace detail {
+
+// Lists the first k tokens of a row (k < the list's capacity - 64), or all with logit >= `lowest`
+// if these are fewer. One pass over the blocks that may reach this logit. False if a logit there is
+// NaN or +inf, or if the list was full more than `times` times.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN bool list_from(T lowest, const S* logits, std::size_t size, std::size_t k,
+                               const part_maxima<T>& maxima, int times, shortlist<T>& list,
+                               cutoff<T>& cut) {
+  constexpr std::size_t full = shortlist<T>::capacity - 63;
+  auto bad = vec<T, 16>(0) < vec<T, 16>(0);
+  std::size_t most = k;
+  list.size = 0;
+  for (std::size_t first = 0; first < size; first += 64) {
+    if (first % block_size == 0 && !maxima.may_reach(first / block_size, lowest)) {
+      first += block_size - 64;
+      continue;
+    }
+    if (list.size >= most) {  // k tokens are before any later one with the logit `lowest`
+      if (most == full) {
+        if (any(bad) || times-- == 0) return false;
+        lowest = list.keep_first(k).logit;
+      }
+      lowest = next_above(lowest);
+      most = full;
+    }
+    const group_of_logits<S> group(logits, first, size);
+    bad = bad | group.bad();
+    list.append(logits, first, group.from(lowest));
+  }
+  if (any(bad)) return false;
+  if (list.size >= k) cut = list.keep_first(k);
+  return true;
+}
+
+}  // namespace detail
+
 // The most tokens that list_largest() finds faster than a search by mass (kernel/prefix.hpp).
-inline constexpr std::size_t most_listed = 1024;
+inline constexpr std::size_t most_listed = 2048;
 
 // Lists the first k tokens (0 < k <= most_listed), or all tokens that are not masked if there are
 // fewer. The lower bound is a number that the largest logits of at least k parts of the row reach,
-// and only blocks that reach it are read again. When the list is full, all but its first k tokens
-// are dropped, and from then on only tokens larger than the last of these are listed. False if the
-// row is invalid. maxima, unless it is null: is set.
+// and only blocks that reach it are read again. False if the row is invalid. maxima, unless it is
+// null: is set.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k,
-                                  shortlist<T>& list, cutoff<T>& cut,
-                                  part_maxima<T>* maxima = nullptr) {
+SPECAGG_FUNCTION bool list_largest(const S* logits, std::size_t size, std::size_t k,
+                                   shortlist<T>& list, cutoff<T>& cut,
+                                   part_maxima<T>* maxima = nullptr) {
   part_maxima<T> here;
   if (!maxima) maxima = &here;
   if (!find_largest(logits, size, maxima).valid) return false;
   T lowest = std::numeric_limits<T>::lowest();
-  if (k <= maxima->size) lowest = detail::reached_by(maxima->of.data(), maxima->size, k, k + k / 8);
-  for (std::size_t first = 0; first < size; first += 64) {
-    if (first % block_size == 0 && !maxima->may_reach(first / block_size, lowest)) {
-      first += block_size - 64;
-      continue;
-    }
-    if (!list.has_room()) {
-      cut = list.keep_first(k);
-      lowest = detail::next_above(cut.logit);
-    }
-    const detail::group_of_logits<S> group(logits, first, size);
-    list.append(logits, first, group.from(lowest));
-  }
-  if (list.size >= k) cut = list.keep_first(k);
-  return list.size > 0;
+  if (k <= maxima->size) lowest = detail::reached_by_about(maxima->of.data(), maxima->size, k);
+  constexpr int often = std::numeric_limits<int>::max();
+  return detail::list_from(lowest, logits, size, k, *maxima, often, list, cut);
 }
 
 SPECAGG_END
