@@ -9,6 +9,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include <specagg/kernel/select.hpp>
 
@@ -136,13 +137,16 @@ class narrower_bracket {
   SPECAGG_FLATTEN void divide(const bracket<T>& in, double variances, double enough, double above,
                               const Weight& weight) {
     constexpr int buckets = 256;
+    // logits so close that their differences are subnormal are enlarged
+    const bool close = high_ - low_ < std::numeric_limits<T>::min() * T(1 << 20);
+    const T up = close ? T(std::uint64_t(1) << 60) : T(1);
     const T low = low_, after = next_above(high_);
-    const T step = (after / 2 - low / 2) / T(buckets / 2), scale = 1 / step;
+    const T step = (after / 2 * up - low / 2 * up) / T(buckets / 2), scale = 1 / step;
     if (!(step > 0) || !(scale > 0 && scale < inf)) return;
     sums of[buckets] = {};
     for (std::size_t i = 0; i < size_; i += 16) {
       T bucket[16];
-      const V x = (V::load(logits_.data() + i) - V(low)) * V(scale);
+      const V x = (V::load(logits_.data() + i) - V(low)) * V(up) * V(scale);
       min(max(x, V(0)), V(buckets - 1)).store(bucket);
       for (std::size_t k = 0; k < 16; ++k) {  // behind the last token: weights of 0
         const double w = double(weights_[i + k]);
@@ -152,7 +156,7 @@ class narrower_bracket {
     }
     T heaviest[buckets];  // the weight at the lower edge of each bucket
     for (int i = 0; i < buckets; i += 16)
-      V(weight(fma(V::iota(T(i)), V(step), V(low)))).store(heaviest + i);
+      V(weight(fma(V::iota(T(i)), V(step / up), V(low)))).store(heaviest + i);
     const double top = as_double(weight(vec<T, 1>(in.end < after ? in.end : after)));
     // From the last bucket down: the mass from its lower edge on, by what was sampled above it or
     // by what was sampled below it. The error: standard deviations, and a token that was not seen.
@@ -170,7 +174,7 @@ class narrower_bracket {
       const bool use_head = error_above < error_below;
       const double off = (use_head ? by_head : by_tail) - enough;
       if (off * off <= (use_head ? error_above : error_below)) continue;
-      const T edge = low + T(i) * step;
+      const T edge = low + T(i) * step / up;
       if (!(edge < inf)) continue;  // the ends are far apart
       if (off < 0) {
         if (edge < end && edge > in.lowest) end = edge;
@@ -211,9 +215,10 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
                            const bracket<T>& in, T lowest, T end, const mass_unit<T>& unit,
                            const Weight& weight, shortlist<T>* list) {
   using V = vec<T, 16>;
+  constexpr bool counts = std::is_same_v<Weight, count_of_tokens>;
   std::array<T, block_size> high;  // logits >= end, which are weighed together
   std::size_t size_of_high = 0;
-  mass above = in.above;
+  mass above = in.above, count = 0;
   const auto weigh = [&]() SPECAGG_INNER {
     above += unit.whole(
         specagg::reduce_block<add>(size_of_high, [&](std::size_t k, int lanes) SPECAGG_INNER {
@@ -232,14 +237,19 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
     std::uint64_t from_end = 0;
     if (group.any_from(end)) {
       from_end = group.from(end);
-      const auto store = [&](const V& l) SPECAGG_INNER {
-        size_of_high += store_some(l, (l >= V(end)) & (l < V(in.end)), high.data() + size_of_high);
-      };
-      store(group.a);
-      store(group.b);
-      store(group.c);
-      store(group.d);
-      if (size_of_high > block_size - 64) weigh();
+      if constexpr (counts) {
+        count += std::popcount(from_end & ~group.from(in.end));
+      } else {
+        const auto store = [&](const V& l) SPECAGG_INNER {
+          size_of_high +=
+              store_some(l, (l >= V(end)) & (l < V(in.end)), high.data() + size_of_high);
+        };
+        store(group.a);
+        store(group.b);
+        store(group.c);
+        store(group.d);
+        if (size_of_high > block_size - 64) weigh();
+      }
     }
     if (!(lowest < end) || list->size > list->capacity) continue;
     const std::uint64_t between = group.from(lowest) & ~from_end;
@@ -247,7 +257,7 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
     else if (between != 0) list->size = list->capacity + 1;
   }
   weigh();
-  return above;
+  return above + count * unit.whole(T(1));
 }
 
 // A logit that tokens with a mass of at least `enough` have, by the largest logits of the parts of
@@ -391,6 +401,11 @@ struct logits_in_memory {
   // The mass of the tokens with logit >= lowest.
   template <class Weight>
   mass mass_from(const mass_unit<T>& unit, const Weight& weight, T lowest) const {
+    int reach = 0, seen = 0;
+    for (std::size_t v = 0; v + 16 <= count; v += 4 * block_size, seen += 16)
+      reach += std::popcount(
+          bits(vec<T, 16>(detail::load_logits<vec<T, 16>>(logits + v, 16)) >= vec<T, 16>(lowest)));
+    if (2 * reach > seen) return sum_mass_from(*this, unit, weight, lowest);
     return detail::sweep(logits, count, maxima, {}, lowest, lowest, unit, weight,
                          static_cast<shortlist<T>*>(nullptr));
   }

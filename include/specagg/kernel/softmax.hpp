@@ -3,6 +3,7 @@
 // probabilities stored.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -97,6 +98,45 @@ SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
   constexpr auto masked = -std::numeric_limits<typename V::value_type>::infinity();
   return lanes == V::lanes ? V::load(logits) : V::load_partial(logits, lanes, masked);
 }
+// 64 logits of a row from `first` on, -inf beyond its end. Four members, not an array: they stay in
+// registers.
+template <class S>
+struct group_of_logits {
+  using T = computed<S>;
+  using V = vec<T, 16>;
+  V a, b, c, d;
+  SPECAGG_INLINE group_of_logits(const S* row, std::size_t first, std::size_t size) {
+    const auto load = [&](std::size_t v) SPECAGG_INNER {
+      return v >= size ? V(-std::numeric_limits<T>::infinity())
+                       : load_logits<V>(row + v, size - v < 16 ? int(size - v) : 16);
+    };
+    if (size - first >= 64) {
+      a = load_logits<V>(row + first, 16);
+      b = load_logits<V>(row + first + 16, 16);
+      c = load_logits<V>(row + first + 32, 16);
+      d = load_logits<V>(row + first + 48, 16);
+      for (std::size_t k = 0; k < 64; k += 64 / sizeof(S)) read_ahead(row + first + k);
+    } else {
+      a = load(first);
+      b = load(first + 16);
+      c = load(first + 32);
+      d = load(first + 48);
+    }
+  }
+  SPECAGG_INLINE V largest() const { return max(max(a, b), max(c, d)); }
+  // Bit i: whether logit i is at least `bound` > -inf.
+  SPECAGG_INLINE std::uint64_t from(T bound) const {
+    const V at(bound);
+    return std::uint64_t(bits(a >= at)) | std::uint64_t(bits(b >= at)) << 16 |
+           std::uint64_t(bits(c >= at)) << 32 | std::uint64_t(bits(d >= at)) << 48;
+  }
+  SPECAGG_INLINE bool any_from(T bound) const { return any(largest() >= V(bound)); }
+  // In which lanes one is NaN or +inf.
+  SPECAGG_INLINE auto bad() const {
+    const V inf(std::numeric_limits<T>::infinity());
+    return !((a < inf) & (b < inf) & (c < inf) & (d < inf));
+  }
+};
 
 }  // namespace detail
 
