@@ -12,15 +12,20 @@ The kernels of `triton` are our own statement of what an earlier vLLM does in it
 rejection request by request, the recovered token as the winner of an exponential race over blocks of the vocabulary.
 Ours is a strong one: nothing V-sized is written, and only the row of the rejection is raced.
 
-vLLM's are those of its package (0.33: vllm/v1/worker/gpu), called as its GPU model runner does: logits of both models, a
-temperature and a seed for each request. At temperature 1 its kernels read the model's own rows; at another (column T) it
-first copies the target's rows to f32 and divides them. Both are timed. `scripts/gpu-check --kit` takes along the files that
-this needs.
+vLLM's are those of its package (0.33: vllm/v1/worker/gpu), called as its GPU model runner does, in its order: logits of
+both models, a temperature, filters and a seed for each request. Without filters, at temperature 0 or 1, its kernels read
+the model's own rows. Otherwise it copies the target's rows to f32, divides them unless T = 1, and masks what min-p, then
+top-k and top-p leave out; the draft's rows only get the temperature. Its two small kernels that gather ids before and
+count tokens afterwards are left out, in its favour. `scripts/gpu-check --kit` takes along the files that this needs.
 
 All are checked by the law of what they emit: the first token of lossless verification has the target's law, for
 any draft. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
 between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
 Accepted tokens are the mean over all copies that are timed.
+
+vLLM is timed in every setting of SETTINGS, first the usual one, then those that differ from it in one thing, in two, and
+so on: a run that ends early has the most important lines. Rows "flat" are those of benchmarks/rows.hpp; "rank^-a" have
+p ~ rank^-a, with noise of deviation 0.5 on the logits: language models have such rows, with most mass on few tokens.
 """
 import argparse, itertools, math, os, pathlib, statistics, struct, sys
 
@@ -150,13 +155,27 @@ class Triton:
 # ---- vLLM ------------------------------------------------------------------------------------------------------------
 
 
-class Vllm:
-    """Verification of batches of one shape, all requests at one temperature."""
+FILTERS = {"none": {}, "top-k 20": {"top_k": 20}, "top-k 50": {"top_k": 50}, "top-p 0.95": {"top_p": 0.95},
+           "top-k 50, top-p 0.95": {"top_k": 50, "top_p": 0.95}, "min-p 0.05": {"min_p": 0.05}}
 
-    def __init__(self, requests, gamma, temperature=1.0):
+
+class Vllm:
+    """Verification of batches of one shape, all requests with one temperature and the same filters."""
+
+    def __init__(self, requests, gamma, temperature=1.0, filters="none"):
         from vllm.v1.worker.gpu.sample.gumbel import apply_temperature
         from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
         self.apply_temperature, self.sample, self.gamma = apply_temperature, rejection_sample, gamma
+        given = FILTERS[filters]
+        of_requests = {name: torch.full([requests], x, dtype=torch.int32 if name == "top_k" else torch.float32, device=device)
+                       for name, x in given.items()}
+        self.top_k, self.top_p, self.min_p = map(of_requests.get, ("top_k", "top_p", "min_p"))
+        if self.min_p is not None:
+            from vllm.v1.worker.gpu.sample.min_p import apply_min_p
+            self.apply_min_p = apply_min_p
+        if self.top_k is not None or self.top_p is not None:
+            from vllm.v1.sample.ops.topk_topp_triton import apply_top_k_top_p_triton
+            self.apply_top_k_top_p = apply_top_k_top_p_triton
         each = gamma + 1  # rows of the target, and tokens: the last one that was emitted, then the drafted ones
         whole = lambda x: x.to(device=device, dtype=torch.int32)
         self.first_row = whole(torch.arange(requests + 1) * each)
@@ -164,7 +183,8 @@ class Vllm:
         self.request_of_row = whole(torch.arange(requests).repeat_interleave(each))
         self.step_of_row = whole(torch.arange(each).repeat(requests))
         self.position = 100 + self.step_of_row.long()
-        self.copies = temperature not in (0, 1)
+        self.divides = temperature not in (0, 1)
+        self.copies = self.divides or (temperature != 0 and bool(given))
         self.temperature = torch.full([requests], temperature, device=device)
         self.last = torch.zeros(requests, 1, dtype=torch.int64, device=device)
 
@@ -174,15 +194,37 @@ class Vllm:
         tokens = torch.cat([self.last, drafted.long()], 1).reshape(-1)
         seed = 1 + number * len(drafted) + self.request.long()
 
+        rows, each = p_logits.flatten(0, 1), self.gamma + 1
+        # RejectionSampler._verify_in_chunks: at most 2^30 bytes of f32 at once
+        at_once = max(1, (1 << 30) // (4 * rows.shape[1]) // each)
+
         def verify():
-            target = p_logits.flatten(0, 1)
-            if self.copies:  # Sampler.apply_sampling_params: only for a temperature other than 0 and 1, or a filter
-                target = torch.empty_like(target, dtype=torch.float32).copy_(target)
-                self.apply_temperature(target, self.request_of_row, self.temperature)
-            return self.sample(target, q_logits, tokens, self.first_row, self.position, self.request, self.request_of_row,
-                               self.step_of_row, self.temperature, seed, self.gamma)
+            parts = []
+            for begin in range(0, len(drafted), at_once):
+                requests = slice(begin, begin + at_once)
+                of_rows = slice(each * begin, each * (begin + at_once))
+                first = self.first_row[begin:begin + at_once + 1]
+                parts.append(self.sample(
+                    self.processed(rows[of_rows], self.request_of_row[of_rows]), q_logits, tokens[of_rows],
+                    first - each * begin if begin > 0 else first, self.position[of_rows], self.request[requests],
+                    self.request_of_row[of_rows], self.step_of_row[of_rows], self.temperature, seed, self.gamma))
+            return parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts)))
 
         return verify
+
+    def processed(self, target, request):
+        """Sampler.apply_sampling_params of the rows of the target; request: of each row."""
+        if not self.copies:
+            return target
+        target = torch.empty_like(target, dtype=torch.float32).copy_(target)
+        if self.divides:
+            self.apply_temperature(target, request, self.temperature)
+        if self.min_p is not None:
+            self.apply_min_p(target, request, self.min_p)
+        if self.top_k is None and self.top_p is None:
+            return target
+        of_row = lambda x: None if x is None else x.index_select(0, request)
+        return self.apply_top_k_top_p(target, of_row(self.top_k), of_row(self.top_p), has_topp_only_rows=self.top_k is None)
 
     def __call__(self, q_logits, p_logits, drafted, number=0):
         emitted, count = self.call(q_logits, p_logits, drafted, number)()
@@ -190,20 +232,56 @@ class Vllm:
         return accepted, emitted.gather(-1, accepted.long().unsqueeze(-1)).squeeze(-1)
 
 
-TEMPERATURES = {"vllm": (1.0, 0.7)}  # of the others 1
+# The first of each is the usual one. Of the other rivals only shapes and types vary.
+SETTINGS = {"shape": [(B, gamma) for gamma in (4, 1, 8) for B in (64, 1, 8, 256, 32)], "kind": ["bf16", "f32"],
+            "T": [1.0, 0.7, 0.0], "filters": list(FILTERS), "rows": ["rank^-1.3", "flat", "rank^-2"]}
+
+
+def settings(rival):
+    """Those that differ least from the first one first. At T = 0 filters change nothing."""
+    several = SETTINGS if rival == "vllm" else {
+        "shape": [(64, 4), (1, 4), (8, 4), (32, 4), (256, 4), (64, 8), (64, 16)], "kind": SETTINGS["kind"], "T": [1.0],
+        "filters": ["none"], "rows": ["flat"]}
+    number = lambda indices: (sum(i > 0 for i in indices), indices)
+    every = sorted(itertools.product(*(range(len(x)) for x in several.values())), key=number)
+    chosen = [[x[i] for x, i in zip(several.values(), indices)] for indices in every]
+    return [s for s in chosen if s[2] > 0 or s[3] == "none"]
 
 
 # ---- inputs and checks -----------------------------------------------------------------------------------------------
 
 
-def rows_like_ours(requests, gamma, vocabulary, kind=torch.float32, acceptance=0.8, temperature=1.0):
-    """As benchmarks/rows.hpp: logits of standard deviation 2.5, q = a p + (1 - a) p backwards, drafts drawn from q."""
-    p = 2.5 * torch.randn(requests, gamma + 1, vocabulary, device=device)
+def rows_like_ours(requests, gamma, vocabulary, kind=torch.float32, acceptance=0.8, temperature=1.0, rows="flat"):
+    """As benchmarks/rows.hpp: logits of standard deviation 2.5, q = a p + (1 - a) p backwards, drafts drawn from q. Rows
+    "rank^-a": logits -a ln(rank), the ranks in a random order, with noise."""
+    shape = (requests, gamma + 1, vocabulary)
+    if rows == "flat":
+        p = 2.5 * torch.randn(shape, device=device)
+    else:
+        rank = torch.rand(shape, device=device).argsort(-1).add_(1)
+        p = float(rows.removeprefix("rank^")) * rank.log() + 0.5 * torch.randn(shape, device=device)
     q = p[:, :gamma]
     q = torch.logaddexp(q + torch.tensor(acceptance).log().item(), q.flip(-1) + torch.tensor(1 - acceptance).log().item())
     p, q = p.to(kind), q.to(kind)
-    law = torch.softmax(q / temperature, -1, dtype=torch.float32).reshape(-1, vocabulary)
+    law = law_of(q, temperature).reshape(-1, vocabulary)
     return q, p, torch.multinomial(law, 1).reshape(requests, gamma)
+
+
+def law_of(logits, temperature, top_k=0, top_p=1, min_p=0):
+    """The softmax of rows of logits at a temperature, of what the filters keep: min-p first, then top-k, then top-p of
+    what is left."""
+    law = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(torch.float32) if temperature == 0 else \
+        torch.softmax(logits / temperature, -1, dtype=logits.dtype if logits.dtype == torch.float64 else torch.float32)
+    if temperature == 0 or (top_k == 0 and top_p == 1 and min_p == 0):
+        return law
+    law = torch.where(law < min_p * law.max(-1, True)[0], torch.zeros_like(law), law)
+    order = law.argsort(-1, True)
+    sorted_law = law.gather(-1, order)
+    sorted_law[..., top_k or logits.shape[-1]:] = 0
+    before = sorted_law.cumsum(-1) - sorted_law
+    sorted_law[before >= top_p * sorted_law.sum(-1, True)] = 0
+    law = torch.zeros_like(law).scatter(-1, order, sorted_law)
+    return law / law.sum(-1, True)
 
 
 def deviation(n, rate):
@@ -211,14 +289,15 @@ def deviation(n, rate):
     return (-math.log(rate) / (2 * n)) ** 0.5
 
 
-def check_law(name, verify, block=None, temperature=1.0):
+def check_law(name, verify, block=None, temperature=1.0, filters="none"):
     """The first emitted token of many equal requests against the target's law, and how many are accepted. A right rival
     fails with probability at most 2e-6: the total variation T between frequencies and law has a mean of at most
     sum sqrt(p (1 - p) / n) / 2, and exceeds it by s with probability at most exp(-2 n s^2) (McDiarmid); the mean of n
     values in 0..gamma is off by gamma s with probability at most 2 exp(-2 n s^2) (Hoeffding)."""
-    requests, gamma, vocabulary = (1000 if cpu and block else 20000), 2, 50
+    requests, gamma, vocabulary = (1000 if cpu and block else 20000), 2, 80
     q, p, _ = rows_like_ours(1, gamma, vocabulary)
-    law_q, law_p = (torch.softmax(x.double() / temperature, -1)[0] for x in (q, p))
+    law_q = law_of(q.double(), temperature)[0]  # only the target's rows are filtered
+    law_p = law_of(p.double(), temperature, **FILTERS[filters])[0]
     drafted = torch.stack([torch.multinomial(law_q[j], requests, True) for j in range(gamma)], 1)
     n, token = verify(q.expand(requests, -1, -1).contiguous(), p.expand(requests, -1, -1).contiguous(), drafted)
     n = n.long()
@@ -288,10 +367,11 @@ def in_a_row(calls, repetitions=30):
     return eager, graphed
 
 
-def copies_like_ours(shape, vocabulary, kind, temperature):
+def copies_like_ours(shape, vocabulary, kind, temperature, rows):
     l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 60 << 20)
     size = (2 * shape[1] + 1) * shape[0] * vocabulary * kind.itemsize
-    return [rows_like_ours(*shape, vocabulary, kind, temperature=temperature) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
+    return [rows_like_ours(*shape, vocabulary, kind, temperature=temperature, rows=rows)
+            for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
 
 
 def fastest_triton(copies, shape, vocabulary, sizes):
@@ -303,24 +383,23 @@ def fastest_triton(copies, shape, vocabulary, sizes):
 
 def measure(rival):
     torch.manual_seed(1)
-    print("rival    type     B   g     T   eager us   graph us  accepted", flush=True)
+    print("rival    type     B   g     T   eager us   graph us  accepted  rows       filters", flush=True)
     vocabulary, sizes = 128256, [(4096, 8), (8192, 8), (16384, 16)]
     kinds = {"f32": torch.float32, "bf16": torch.bfloat16}
-    shapes = [(64, 4), (1, 4), (8, 4), (32, 4), (256, 4), (64, 8), (64, 16)]
-    for shape, kind, temperature in itertools.product(shapes, kinds, TEMPERATURES.get(rival, (1.0,))):
-        copies = copies_like_ours(shape, vocabulary, kinds[kind], temperature)
+    for shape, kind, temperature, filters, rows in settings(rival):
+        copies = copies_like_ours(shape, vocabulary, kinds[kind], temperature, rows)
         if rival == "triton":
             (eager, graphed), step = fastest_triton(copies, shape, vocabulary, sizes)
         elif rival == "torch":
             step = hf_steps.batched
             eager, graphed = in_a_row([lambda c=c: step(*c) for c in copies])
         else:
-            step = Vllm(*shape, temperature)
+            step = Vllm(*shape, temperature, filters)
             eager, graphed = in_a_row([step.call(*c, i) for i, c in enumerate(copies)])
         numbered = lambda i: (i,) * (rival == "vllm")  # the seeds of the call that was timed
         accepted = statistics.mean(float(step(*c, *numbered(i))[0].double().mean()) for i, c in enumerate(copies))
         print(f"{rival:8} {kind:5} {shape[0]:4} {shape[1]:3} {temperature:5.1f} {eager:10.1f} "
-              f"{graphed or float('nan'):10.1f} {accepted:9.2f}", flush=True)
+              f"{graphed or float('nan'):10.1f} {accepted:9.2f}  {rows:9}  {filters}", flush=True)
         del copies, step
         torch.cuda.empty_cache()
 
@@ -333,8 +412,8 @@ def check(rival):
     if rival == "triton":
         return check_law(rival, lambda q, p, d: Triton(*d.shape, q.shape[-1], 32, 1)(q, p, d, 5), 32)
     try:
-        return all(check_law(f"{rival}, T = {T}", lambda q, p, d: Vllm(*d.shape, T)(q, p, d), 32, T)
-                   for T in TEMPERATURES[rival])
+        return all(check_law(f"{rival}, T = {T}, {f}", lambda q, p, d: Vllm(*d.shape, T, f)(q, p, d), 32, T, f)
+                   for T, f in itertools.product(SETTINGS["T"], FILTERS) if T > 0 or f == "none")
     except ImportError as e:
         sys.exit(f"rivals.py: vllm is not installed, or another version: {e}")
 

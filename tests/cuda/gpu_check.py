@@ -31,7 +31,8 @@ wrong = 0
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     tools, kit, report = folder / "tools", folder / "kit.tar.xz", folder / "report.txt"
-    packages = ("flashinfer/data/include/none", "vllm/v1/sampler.py", "vllm/v1/__init__.py")
+    packages = ("flashinfer/data/include/none", "vllm/v1/sampler.py", "vllm/v1/__init__.py",
+                "vllm/model_executor/warmup/jit_warmup.py")
     for name, text in [(f"tools/{n}", text) for n, text in TOOLS.items()] + [(f"python/{n}", "") for n in packages]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -67,8 +68,9 @@ with tempfile.TemporaryDirectory() as folder:
     with tarfile.open(kit) as tar:
         tar.extractall(folder / "programs")
     files = {str(path.relative_to(folder / "programs")) for path in (folder / "programs").rglob("*") if path.is_file()}
-    if not {"bench-flashinfer", "test-verify", "vllm/v1/sampler.py", "vllm/triton_utils.py"} < files or \
-            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 14:
+    if not {"bench-flashinfer", "test-verify", "vllm/v1/sampler.py", "vllm/triton_utils.py",
+            "vllm/model_executor/warmup/jit_warmup.py"} < files or \
+            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 19:
         wrong += print("the kit has", files) or 1
     if "    40       8       8      16  ring" not in (folder / "programs/kernels.txt").read_text():
         wrong += print((folder / "programs/kernels.txt").read_text()) or 1
