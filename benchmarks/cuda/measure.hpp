@@ -234,14 +234,22 @@ __device__ inline float bell(std::uint64_t i) {
   return (float(sum) * 0x1p-16f - 3) * 1.41421356f;
 }
 // As benchmarks/rows.hpp: p has logits of standard deviation 2.5, q = a p + (1 - a) p backwards.
+// steepness > 0: p ~ rank^-steepness with noise of deviation 0.5 on the logits; ranks are drawn.
 template <class S>
 __global__ void fill_rows(S* q, S* p, std::size_t vocabulary, std::size_t rows, float a,
-                          std::uint64_t seed) {
+                          float steepness, std::uint64_t seed) {
+  const auto logit = [=](std::size_t i) {
+    if (!(steepness > 0)) return 2.5f * bell(seed + i);
+    std::uint64_t z = (seed + i + 1) * 0xd6e8feb86659fd93;
+    z = (z ^ z >> 32) * 0xd6e8feb86659fd93, z ^= z >> 32;
+    const float rank = 1 + float(vocabulary) * (float(z >> 40) * 0x1p-24f);
+    return -steepness * std::log(rank) + 0.5f * bell(seed + i);
+  };
   const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
   for (std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * vocabulary;
        i += step) {
     const std::size_t v = i % vocabulary, mirrored = i - v + (vocabulary - 1 - v);
-    const float x = 2.5f * bell(seed + i), y = 2.5f * bell(seed + mirrored);
+    const float x = logit(i), y = logit(mirrored);
     p[i] = stored<S>(x);
     q[i] = stored<S>(std::log(a * std::exp(x) + (1 - a) * std::exp(y)));
   }
@@ -249,6 +257,7 @@ __global__ void fill_rows(S* q, S* p, std::size_t vocabulary, std::size_t rows, 
 
 struct shape {
   std::size_t requests, gamma, vocabulary;
+  float steepness = 0;  // of the rows (fill_rows)
 };
 
 // Copies of a batch: rows of logits, drafts drawn from the rows of the draft by the device itself
@@ -262,7 +271,7 @@ class inputs {
     const std::size_t drafted = s.requests * s.gamma;
     for (std::size_t c = 0; c < copies(); ++c) {
       launch(fill_rows<S>, small ? 2 : 8 * device().processors, nullptr, draft(c), target(c),
-             s.vocabulary, s.requests * (s.gamma + 1), 0.8f, std::uint64_t(c) << 40);
+             s.vocabulary, s.requests * (s.gamma + 1), 0.8f, s.steepness, std::uint64_t(c) << 40);
       std::vector<gpu::row_range> row(drafted);
       std::vector<std::uint32_t> position(drafted), start(s.requests, 100);
       std::vector<std::uint64_t> seed(drafted), request(drafted);
