@@ -20,8 +20,9 @@ using rows_in = rows_of_drafts<Batch, Whole>;
 
 #define SUM(...) \
   template __global__ void specagg::cuda::detail::sum_rows(__VA_ARGS__, bool, block_sum<float>*);
-#define FILTER(...) \
-  template __global__ void specagg::cuda::detail::filter_rows(__VA_ARGS__, bool, block_sum<float>*);
+#define FILTER(...)                                                                              \
+  template __global__ void specagg::cuda::detail::filter_rows(rows_of_drafts<__VA_ARGS__>, bool, \
+                                                              block_sum<float>*);
 #define VERIFY(whole, batch, outcome, policy, verifier)                                          \
   template __global__ void                                                                       \
   specagg::cuda::detail::verify_requests<whole, batch, same_for_all<policy>, verifier, outcome>( \
@@ -39,7 +40,7 @@ SUM(rows_in<b16, false>)
 #elif KERNEL == 2
 SUM(rows_in<f32, true>)
 #elif KERNEL == 3
-FILTER(rows_in<filtered_logits, false>)
+FILTER(filtered_logits, true)
 #elif KERNEL == 4
 VERIFY(true, b16, outcome, lossless, token_verifier)
 #elif KERNEL == 5

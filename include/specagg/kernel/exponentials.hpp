@@ -45,10 +45,11 @@ struct unit_of_sum {
   whole index = 0;
 
   SPECAGG_FUNCTION T exponent() const { return T(index * step); }
-  // Whether this is the unit of a block whose largest weight has this n.
+  // Whether this is the unit of a block whose largest weight has this n; or one of a higher unit.
   SPECAGG_FUNCTION bool fits(T n) const {
-    return n > T(index * step - below) && n <= T((index + 1) * step - below);
+    return reached_by(n) && n <= T((index + 1) * step - below);
   }
+  SPECAGG_FUNCTION bool reached_by(T n) const { return n > T(index * step - below); }
   // n: a whole number if |n| <= limit. Others, and NaN, get the first or the last unit.
   SPECAGG_FUNCTION static unit_of_sum of(T n) {
     constexpr whole units = limit / step + 1;  // below 0

@@ -236,6 +236,36 @@ struct kept_places {
   }
 };
 
+// The mass that top-p keeps of a row of `size` tokens, and a logit below which there is less than
+// half of what it may leave out. total: the sum of the weights that it takes its share of. kept:
+// the mass of what earlier filters keep; 0: nothing is left out. all(): the mass of the whole row,
+// which is asked for if the share is within round-off of everything.
+template <class T>
+struct share_of_mass {
+  mass enough;
+  double lightest;
+  template <class All>
+  SPECAGG_FUNCTION share_of_mass(double share, double total, std::size_t size, double temperature,
+                                 T largest, mass kept, const mass_unit<T>& unit, const All& all) {
+    const double wanted = uncontracted(vec<double, 1>(share) * vec<double, 1>(total)).v,
+                 round_off = 2 * softmax_error<T>(size) * total + unit.sum(mass(size));
+    enough = unit.at_least(wanted);
+    mass most = kept == 0 ? enough : kept;
+    if (kept == 0 && total - wanted <= round_off) most = all();
+    if (most < enough) enough = most;  // there is less
+    if (enough < 1) enough = 1;        // a share of next to nothing
+    lightest = fma(temperature, log((total - wanted) / double(size) / 2), double(largest));
+  }
+};
+// The least logit with at least this fraction of the largest weight.
+template <class T>
+SPECAGG_FUNCTION T least_with_fraction(double fraction, double temperature, T largest) {
+  constexpr T lowest = std::numeric_limits<T>::lowest();
+  const double least = fma(temperature, log(fraction), double(largest));
+  const T bound = least > double(lowest) ? T(least) : lowest;
+  return double(bound) < least ? next_above(bound) : bound;
+}
+
 // The tokens that filters keep of a row of logits, whoever reads it (kernel/prefix.hpp): at first
 // all of them.
 template <class Row, class List>
@@ -277,28 +307,19 @@ class kept_tokens {
     const bool whole_row = kept.kept == 0;
     const double here = whole_row ? total : unit_.sum(kept.kept);
     if (!(total > 0)) total = here;
-    const double wanted = uncontracted(vec<double, 1>(share) * vec<double, 1>(total)).v,
-                 round_off =
-                     2 * softmax_error<T>(row_.size()) * total + unit_.sum(mass(row_.size()));
-    mass enough = unit_.at_least(wanted), most = whole_row ? enough : kept.kept;
-    if (whole_row && total - wanted <= round_off) most = row_.mass_from(unit_, weight, lowest);
-    if (most < enough) enough = most;  // there is less
-    if (enough < 1) enough = 1;        // a share of next to nothing
-    // less than half of what may be left out is below this logit
-    const double lightest =
-        fma(temperature, log((total - wanted) / double(row_.size()) / 2), double(largest));
-    kept = listed ? list_.shorten(enough, unit_, weight)
-                  : row_.shortest_prefix(enough, whole_row ? lowest : kept.cut.logit, here,
-                                         lightest > double(lowest) ? T(lightest) : lowest, unit_,
-                                         weight, list_);
+    const auto all = [&]() SPECAGG_INNER { return row_.mass_from(unit_, weight, lowest); };
+    const share_of_mass<T> due(share, total, row_.size(), temperature, largest, kept.kept, unit_,
+                               all);
+    kept = listed ? list_.shorten(due.enough, unit_, weight)
+                  : row_.shortest_prefix(due.enough, whole_row ? lowest : kept.cut.logit, here,
+                                         due.lightest > double(lowest) ? T(due.lightest) : lowest,
+                                         unit_, weight, list_);
     listed = list_.size > 0;
   }
   // The tokens with at least this fraction of the largest weight.
   SPECAGG_FUNCTION void keep_from_fraction(double fraction, double temperature,
                                            const softmax_weights<T>& weight) {
-    const double least = fma(temperature, log(fraction), double(largest));
-    T bound = least > double(lowest) ? T(least) : lowest;
-    if (double(bound) < least) bound = next_above(bound);
+    const T bound = least_with_fraction(fraction, temperature, largest);
     if (!(bound > kept.cut.logit)) return;
     kept.cut = {bound};
     kept.ties = 0;  // it keeps all tokens with this logit

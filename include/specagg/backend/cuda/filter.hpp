@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the tokens that top-k, top-p and min-p keep of rows in device memory. A thread block takes
-// a row. The filters are the CPU's code (find_kept of rows/process.hpp). Here threads only read a
-// row together, and keep a list of tokens in shared memory. Masses are whole numbers
-// (kernel/mass.hpp), so cutoffs and normalisers have the CPU's bits in whatever way they are found:
-// here by buckets of the bits of the logits, to which threads add in any order.
+// a row. Every filter keeps the first tokens in the order "larger logit, then lower id", so a
+// cutoff is a token, and tokens are compared as numbers (token_key). The tokens above a bound are
+// listed in shared memory and sorted, and the cutoff is found there. The bound comes from the
+// largest logits of the row's parts, which the first kernel has noted: only parts that reach it are
+// read. If the list is too short or too long, a sweep over the row divides what is left into 2,048
+// buckets, and another one lists the bucket in which the cutoff lies. Masses are whole numbers
+// (kernel/mass.hpp), so cutoffs and normalisers have the CPU's bits (rows/process.hpp) in whatever
+// way they are found.
 #pragma once
 #include <specagg/backend/cuda/filtered_row.hpp>
 #include <specagg/rows/process.hpp>
@@ -11,441 +15,379 @@
 SPECAGG_BEGIN
 namespace cuda::detail {
 
-inline constexpr int bits_at_once = 11;  // of the logits, in shortest_prefix
+// A token of a row as a number: larger for a larger logit, and of equal ones for a lower id.
+using token_key = unsigned long long;
+__device__ inline token_key key_of(float logit, unsigned id) {
+  return token_key(ordered(logit)) << 32 | std::uint32_t(~id);
+}
+// Less than the keys of all tokens with this logit, more than those of lower logits.
+__device__ inline token_key key_from(float logit) { return token_key(ordered(logit)) << 32; }
+__device__ inline float logit_of(token_key key) {
+  return unordered<float>(std::uint32_t(key >> 32));
+}
+__device__ inline cutoff<float> cutoff_of(token_key key) {
+  return {logit_of(key), std::size_t(std::uint32_t(~std::uint32_t(key)))};
+}
 
-// The memory of a thread block that filters a row. Members that share memory are in use one at a
-// time.
+// The memory of a thread block that filters a row.
 struct filter_memory {
-  static constexpr std::size_t capacity = 2048;
-  union {
-    shared_memory reductions;
-    unsigned long long mass[1 << bits_at_once];  // of the buckets of a shortest prefix
+  static constexpr unsigned capacity = 2048;
+  union {                                  // in use one at a time
+    token_key keys[capacity];              // of the list, from the largest to the least
+    unsigned long long buckets[capacity];  // of the tokens of each bucket
   };
-  union {
-    block_sum<float> sums[most_blocks];
-    std::uint32_t order[threads];
-  };
-  alignas(16) float logits[capacity];  // of the list
-  token_id ids[capacity];
-  std::uint32_t counts[groups];
-  std::size_t found;
-};
-static_assert(sizeof(filter_memory) <= 48 << 10);
-
-// The sum of x over the threads before this one; total: over all of the thread block.
-__device__ inline unsigned sum_before(unsigned x, filter_memory& m, unsigned& total) {
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  unsigned up_to = x;
-  for (unsigned d = 1; d < 32; d *= 2) {
-    const unsigned y = __shfl_up_sync(~0u, up_to, d);
-    if (lane >= d) up_to += y;
-  }
-  __syncthreads();
-  if (lane == 31) m.counts[warp] = up_to;
-  __syncthreads();
-  unsigned before = up_to - x;
-  total = 0;
-  for (unsigned w = 0; w < threads / 32; ++w) {
-    if (w < warp) before += m.counts[w];
-    total += m.counts[w];
-  }
-  return before;
-}
-
-// ---- the shortest prefix (shortest_prefix of kernel/prefix.hpp) ---------------------------------
-
-// Four logits for each thread of tokens begin .. begin + 1023.
-template <class S>
-struct four_logits {
-  std::size_t first;
-  int count;
-  float x[4];
-  __device__ four_logits(const raw_row<S, false>& row, std::size_t begin)
-      : first(begin + 4 * threadIdx.x), count(lanes_at<false>(row.size, first)) {
-    row.four_at(first, count).template as<vec<float, 4>>().store(x);
-  }
+  mass of_warps[threads / 32];
+  mass before;             // of crossing()
+  unsigned at;             // of crossing()
+  unsigned listed, least;  // how many tokens; the least number of smallest()
 };
 
-// One of its steps: which bits of a logit are the number of its bucket, and which must be `prefix`.
-struct prefix_step {
-  std::uint32_t prefix;
-  int left, take;
-  static constexpr std::uint32_t none = ~0u;
-  __device__ std::uint32_t bucket_of(float l) const {
-    const std::uint32_t k = ordered(l);
-    if (left < 32 && k >> left != prefix >> left) return none;
-    return k >> (left - take) & ((1u << take) - 1);
+// Tokens from lo to hi in 2,048 buckets, ascending: by their logits if `linear`, else by keys. Two
+// keys that differ are in different buckets after a few divisions by keys.
+struct key_buckets {
+  static constexpr unsigned last = filter_memory::capacity - 1;
+  token_key lo, hi;
+  float low, scale;  // scale 0: by keys
+  int shift;
+  __device__ key_buckets(token_key from, token_key to, bool linear)
+      : lo(from), hi(to), low(logit_of(from)) {
+    scale = float(last) / (logit_of(to) - low);
+    if (!linear || !(scale > 0 && scale < std::numeric_limits<float>::infinity())) scale = 0;
+    const int bits = 64 - __clzll((long long)(to - from));
+    shift = bits > 11 ? bits - 11 : 0;
   }
-};
-
-// m.mass: the mass of the tokens of each bucket.
-template <class S, class Weight>
-__device__ void sum_buckets(const raw_row<S, false>& row, const prefix_step& step,
-                            const mass_unit<float>& unit, const Weight& weight, filter_memory& m) {
-  __syncthreads();
-  for (unsigned i = threadIdx.x; i < 1u << step.take; i += threads) m.mass[i] = 0;
-  __syncthreads();
-  for (std::size_t b = threadIdx.x / 16; b < block_count(row.size); b += groups)
-    block_in_registers<S>(row, b).each([&](int, float l, std::size_t k) {
-      if (b * block_size + k >= row.size) return;
-      if (const auto bucket = step.bucket_of(l); bucket != step.none)
-        atomicAdd(&m.mass[bucket],
-                  static_cast<unsigned long long>(unit.whole(weight(vec<float, 1>(l)).v)));
-    });
-  __syncthreads();
-}
-// As crossing_bucket() of kernel/select.hpp. The threads of a warp share 32 buckets.
-__device__ inline std::uint32_t crossing_of_warp(const unsigned long long* of, std::uint32_t n,
-                                                 mass enough, mass& above) {
-  const unsigned lane = threadIdx.x % 32;
-  mass reached = above;
-  std::uint32_t crossing = 0;
-  for (std::uint32_t first = 0; first < n; first += 32) {
-    const auto own = first + lane < n ? static_cast<long long>(of[n - 1 - first - lane]) : 0;
-    long long up_to = own;
-    for (unsigned d = 1; d < 32; d *= 2) {
-      const long long y = __shfl_up_sync(~0u, up_to, d);
-      if (lane >= d) up_to += y;
+  __device__ unsigned of(token_key key) const {
+    if (scale == 0) return unsigned((key - lo) >> shift);
+    const float x = (logit_of(key) - low) * scale;
+    return x < float(last) ? unsigned(x) : last;
+  }
+  // The least key of this bucket or a later one; hi + 1 or more if there is none.
+  __device__ token_key first_of(unsigned bucket) const {
+    if (scale == 0) return lo + (token_key(bucket) << shift);
+    std::uint32_t below = std::uint32_t(lo >> 32), reaches = std::uint32_t(hi >> 32) + 1;
+    if (bucket == 0) return lo;
+#pragma unroll 1
+    while (reaches - below > 1) {
+      const std::uint32_t middle = below + (reaches - below) / 2;
+      (of(token_key(middle) << 32) < bucket ? below : reaches) = middle;
     }
-    const unsigned positive = __ballot_sync(~0u, own > 0),
-                   there = __ballot_sync(~0u, own > 0 && reached + up_to >= enough);
-    if (positive != 0) {
-      const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(positive));
-      crossing = n - 1 - first - std::uint32_t(at);
-      above = reached + __shfl_sync(~0u, up_to - own, at);
-    }
-    if (there) break;
-    reached += __shfl_sync(~0u, up_to, 31);
+    return token_key(reaches) << 32;
   }
-  return crossing;
-}
-// The last of the largest logits of mass `enough`. `above`: the mass of the logits before it.
-template <class S, class Weight>
-__device__ float last_logit(const raw_row<S, false>& row, mass enough, const mass_unit<float>& unit,
-                            const Weight& weight, mass& above, filter_memory& m) {
-  std::uint32_t prefix = 0;
-  above = 0;
-  for (int left = 32; left > 0;) {
-    const int take = bits_at_once < left ? bits_at_once : left;
-    sum_buckets(row, prefix_step{prefix, left, take}, unit, weight, m);
-    left -= take;
-    prefix |= crossing_of_warp(m.mass, 1u << take, enough, above) << left;
-  }
-  return unordered<float>(prefix);
-}
-// The n-th token with this logit, or the last one.
-template <class S>
-__device__ std::size_t nth_equal(const raw_row<S, false>& row, float logit, std::size_t& n,
-                                 filter_memory& m) {
-  std::size_t before = 0, last = 0;
-  for (std::size_t begin = 0; begin < row.size && before < n; begin += block_size) {
-    const four_logits<S> l(row, begin);
-    const auto is_tie = [&](int j) { return j < l.count && l.x[j] == logit; };
-    unsigned ties = 0, total;
-    for (int j = 0; j < 4; ++j) ties += is_tie(j);
-    std::size_t number = before + sum_before(ties, m, total);
-    const std::size_t wanted = before + total < n ? before + total : n;
-    for (int j = 0; j < 4; ++j)
-      if (is_tie(j) && ++number == wanted) m.found = l.first + std::size_t(j);
-    __syncthreads();
-    if (total > 0) last = m.found;
-    before = wanted;
-  }
-  n = before;
-  return last;
-}
-template <class S, class Weight>
-__device__ prefix<float> shortest_prefix(const raw_row<S, false>& row, mass enough,
-                                         const mass_unit<float>& unit, const Weight& weight,
-                                         filter_memory& m) {
-  mass above;
-  const float logit = last_logit(row, enough, unit, weight, above, m);
-  const mass each = unit.whole(weight(vec<float, 1>(logit)).v);
-  std::size_t ties = std::size_t((enough - above + each - 1) / each);
-  const std::size_t last = nth_equal(row, logit, ties, m);
-  return {{logit, last}, above + mass(ties) * each, ties};
-}
+};
 
-// ---- a list and a row ---------------------------------------------------------------------------
+// The masses of tokens, or 1 for each.
+struct token_masses {
+  softmax_factors<float> weight;  // of total 1
+  mass_unit<float> unit;
+  bool counts;
+  __device__ mass operator()(float l) const {
+    using V = vec<float, 1>;
+    return counts ? 1 : unit.whole(uncontracted(weight(V(l) - V(weight.max))).v);
+  }
+};
 
-// As shortlist (kernel/select.hpp). Each thread has one; the tokens are in shared memory.
-class block_list {
+// A row that the threads of a block filter together. Each thread has one of these. maxima: the
+// largest logits of the 16 parts of each block of the row, in the order of the threads that have
+// them in registers (block_in_registers).
+template <class S, bool Whole>
+class row_filter {
  public:
-  static constexpr std::size_t capacity = filter_memory::capacity;
-  std::size_t size = 0;
-  __device__ block_list(filter_memory& m, collective<false>& together)
-      : m_(&m), together_(&together) {}
-  __device__ filter_memory& memory() const { return *m_; }
-  __device__ collective<false>& together() const { return *together_; }
-  __device__ raw_row<float, false> row() const { return {m_->logits, nullptr, size}; }
+  __device__ row_filter(const raw_row<S, Whole>& row, const float* maxima, float largest,
+                        filter_memory& m)
+      : row_(row), maxima_(maxima), top_(key_of(largest, 0)), m_(&m) {}
+  // Below the keys of all tokens that are not masked.
+  static __device__ token_key lowest() { return key_from(std::numeric_limits<float>::lowest()); }
 
-  // Keeps only the shortest prefix with a mass of at least `enough`.
-  template <class Weight>
-  __device__ prefix<float> shorten(mass enough, const mass_unit<float>& unit,
-                                   const Weight& weight) {
-    const prefix<float> found = size <= threads ? prefix_of_few(enough, unit, weight)
-                                                : shortest_prefix(row(), enough, unit, weight, *m_);
-    const auto last = std::size_t(m_->ids[found.cut.last]);
-    keep([=](float l, std::size_t at) { return found.cut.keeps(l, at); });
-    return {{found.cut.logit, last}, found.kept, found.ties};
+  // A bound that at least k tokens reach, and not many more; or lowest().
+  __device__ token_key reached_by(unsigned k) {
+    const unsigned parts = 16 * unsigned(block_count(row_.size));
+    const token_key least = token_key(least_of_parts(parts)) << 32;
+    const key_buckets in(least, top_, true);
+    clear_buckets();
+    for (unsigned i = threadIdx.x; i < parts; i += threads)
+      if (const token_key key = key_from(maxima_[i]); key >= least)
+        atomicAdd(&m_->buckets[in.of(key)], 1ull);
+    mass above = 0;
+    const unsigned at = crossing_bucket(k, above);
+    return at <= key_buckets::last ? in.first_of(at) : lowest();
   }
-  // Keeps only the tokens with logit >= lowest.
-  __device__ void keep_from(float lowest) {
-    keep([=](float l, std::size_t) { return l >= lowest; });
-  }
-
- private:
-  template <class Keep>
-  __device__ void keep(const Keep& keep_token) {
-    constexpr unsigned each = capacity / threads;
-    float logit[each];
-    token_id id[each];
-    unsigned kept = 0, count = 0, total;
-#pragma unroll
-    for (unsigned i = 0; i < each; ++i) {
-      const std::size_t at = each * threadIdx.x + i;
-      if (at >= size) continue;
-      logit[i] = m_->logits[at];
-      id[i] = m_->ids[at];
-      if (!keep_token(logit[i], at)) continue;
-      kept |= 1u << i;
-      ++count;
-    }
-    unsigned at = sum_before(count, *m_, total);
-#pragma unroll
-    for (unsigned i = 0; i < each; ++i) {
-      if (!(kept >> i & 1)) continue;
-      m_->logits[at] = logit[i];
-      m_->ids[at++] = id[i];
-    }
+  // Lists the tokens from lo to hi, sorted. False if they are too many.
+  __device__ SPECAGG_OUTLINE bool list(token_key lo, token_key hi) {
+    covered_ = none;
     __syncthreads();
-    size = total;
-  }
-  template <class Weight>
-  __device__ prefix<float> prefix_of_few(mass enough, const mass_unit<float>& unit,
-                                         const Weight& weight) const {
-    const unsigned t = threadIdx.x;
+    if (threadIdx.x == 0) m_->listed = 0;
     __syncthreads();
-    if (t < size) {
-      unsigned before = 0;
-      for (unsigned i = 0; i < size; ++i)
-        before += m_->logits[i] > m_->logits[t] || (m_->logits[i] == m_->logits[t] && i < t);
-      m_->order[before] = t;
-    }
+    (void)sweep(lo, hi, nullptr, nullptr);
     __syncthreads();
-    prefix<float> found{{m_->logits[m_->order[0]], m_->order[0]}, 0, 0};
-    for (std::size_t i = 0; i < size && found.kept < enough; ++i) {
-      const std::uint32_t at = m_->order[i];
-      const float l = m_->logits[at];
-      const mass own = unit.whole(weight(vec<float, 1>(l)).v);
-      if (own == 0) continue;
-      found = {{l, at}, found.kept + own, l == found.cut.logit ? found.ties + 1 : 1};
-    }
-    return found;
-  }
-  filter_memory* m_;
-  collective<false>* together_;
-};
-
-// As logits_in_memory (kernel/prefix.hpp). blocks: the sums of the row's blocks, as sum_block_of()
-// makes them, at the temperature that the filters see. Null for a list: no list is made of a list.
-template <class S>
-class logits_of_block {
- public:
-  using value_type = float;
-  __device__ logits_of_block(const raw_row<S, false>& row, const block_sum<float>* blocks,
-                             filter_memory& m, collective<false>& together)
-      : row_(row), blocks_(blocks), m_(&m), together_(&together) {}
-  __device__ std::size_t size() const { return row_.size; }
-  template <class Op, class F>
-  __device__ auto reduce(const F& f) const {
-    return together_->template reduce<Op>(*this, f);
-  }
-  struct block {
-    const raw_row<S, false>& row;
-    std::size_t begin;
-    template <class V>
-    __device__ V operator()(std::size_t k, int n) const {
-      return row.template at<V>(begin + k, n);
-    }
-  };
-  __device__ block open(std::size_t begin, std::size_t) const { return {row_, begin}; }
-
-  __device__ softmax_sum<float> sum_exponentials(double temperature) const {
-    return sum_of_blocks(row_, blocks_, exp_scale<float>::of_temperature(temperature).high);
-  }
-  // The largest logit. (Rows with a NaN or +inf are not filtered.)
-  __device__ float largest() const {
-    float x = -infinite;
-    for (std::size_t b = threadIdx.x % 32; b < block_count(size()); b += 32)
-      x = blocks_[b].max > x ? blocks_[b].max : x;
-    return largest_of_warp(x);
-  }
-  template <class Weight>
-  __device__ mass mass_from(const mass_unit<float>& unit, const Weight& weight,
-                            float lowest) const {
-    return specagg::sum_mass_from(*this, unit, weight, lowest);
-  }
-  __device__ bool list_first(std::size_t k, block_list& list, cutoff<float>& cut) const {
-    if (k > most_listed) return false;
-    const count_of_tokens one;
-    const mass_unit<float> unit(size());
-    const mass enough = mass(k) * unit.whole(1.f);
-    mass above;
-    // at least k tokens reach it, or all tokens that are not masked
-    const float least = std::numeric_limits<float>::lowest(),
-                reached = k <= block_count(size())
-                              ? largest_block(k)
-                              : last_logit(row_, enough, unit, one, above, *m_);
-    if (list_between(reached > least ? reached : least, infinite, list)) {
-      if (list.size >= k) cut = list.shorten(enough, unit, one).cut;
-      return true;
-    }
-    const cutoff<float> prefix = detail::shortest_prefix(row_, enough, unit, one, *m_).cut;
-    cut = prefix;
-    return list_kept(cut.logit, list, [=](float l, std::size_t v) { return prefix.keeps(l, v); });
-  }
-  // The list stays empty.
-  template <class Weight>
-  __device__ prefix<float> shortest_prefix(mass enough, float /*lowest*/, double /*total*/,
-                                           float /*lightest*/, const mass_unit<float>& unit,
-                                           const Weight& weight, block_list&) const {
-    return detail::shortest_prefix(row_, enough, unit, weight, *m_);
-  }
-
- private:
-  static constexpr float infinite = std::numeric_limits<float>::infinity();
-  // Lists the tokens with lowest <= logit < end. False if there are too many.
-  __device__ bool list_between(float lowest, float end, block_list& list) const {
-    return list_kept(lowest, list, [=](float l, std::size_t) { return l >= lowest && l < end; });
-  }
-  // The k-th largest of the blocks' largest logits.
-  __device__ float largest_block(std::size_t k) const {
-    const std::size_t n = block_count(size()), t = threadIdx.x;
-    static_assert(most_blocks <= threads);
-    __syncthreads();
-    if (t < n) m_->sums[t] = blocks_[t];
-    __syncthreads();
-    std::size_t before = 0;
-    for (std::size_t b = 0; t < n && b < n; ++b)
-      before += m_->sums[b].max > m_->sums[t].max || (m_->sums[b].max == m_->sums[t].max && b < t);
-    if (t < n && before + 1 == k) m_->found = t;
-    __syncthreads();
-    return m_->sums[m_->found].max;
-  }
-  // Lists the tokens with keep(logit, id), in ascending order of their ids: none is below `lowest`.
-  // False if there are too many. A function of its own: its registers are a block's logits.
-  template <class Keep>
-  __device__ SPECAGG_OUTLINE bool list_kept(float lowest, block_list& list,
-                                            const Keep& keep) const {
-    const std::size_t n = block_count(size());
-    const unsigned group = threadIdx.x / 16;
-    unsigned listed = 0;
-    for (std::size_t first = 0; first < n; first += groups) {
-      const std::size_t b = first + group;
-      std::uint32_t kept[2] = {};                   // bit 4 a + b: number b of the four at 64 a
-      std::uint32_t own[4] = {}, up_to[4], all[4];  // of the four at 64 a: byte a mod 4 of a / 4
-      if (b < n && blocks_[b].max >= lowest)
-        block_in_registers<S>(row_, b).each([&](int i, float l, std::size_t k) {
-          kept[i / 32] |= std::uint32_t(keep(l, b * block_size + k)) << i % 32;
-        });
-      unsigned of_group = 0;
-      if (__any_sync(~0u, (kept[0] | kept[1]) != 0)) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) own[i] = bits_of_fours(kept[i / 2] >> i % 2 * 16);
-        of_group = bytes_before(own, up_to, all);
-      }
-      __syncthreads();
-      if (threadIdx.x % 16 == 0) m_->counts[group] = of_group;
-      __syncthreads();
-      unsigned at = listed;
-      for (unsigned g = 0; g < groups; ++g) {
-        if (g < group) at += m_->counts[g];
-        listed += m_->counts[g];
-      }
-      if (listed > list.capacity) return false;
-      if (of_group == 0) continue;
-#pragma unroll
-      for (int a = 0; a < 16; ++a) {
-        unsigned to = at + (up_to[a / 4] >> a % 4 * 8 & 255);
-        for (unsigned four = kept[a / 8] >> a % 8 * 4 & 15; four != 0; four &= four - 1) {
-          const std::size_t v = b * block_size + 4 * (threadIdx.x % 16) + 64 * std::size_t(a) +
-                                std::size_t(__ffs(int(four)) - 1);
-          m_->logits[to] = number(row_.logits[v]);  // no masked one is kept
-          m_->ids[to++] = token_id(v);
-        }
-        at += all[a / 4] >> a % 4 * 8 & 255;
-      }
-    }
-    __syncthreads();
-    list.size = listed;
+    listed_ = m_->listed;
+    if (listed_ > m_->capacity) return false;
+    sort();
+    if (hi >= top_) covered_ = lo;
     return true;
   }
-  // How many bits are 1 of each of four times four, as bytes.
-  __device__ static std::uint32_t bits_of_fours(std::uint32_t x) {
-    x = (x & 0xff) | (x & 0xff00) << 8;
-    x = (x | x << 4) & 0x0f0f0f0f;
-    x -= x >> 1 & 0x05050505;
-    return (x & 0x03030303) + (x >> 2 & 0x03030303);
-  }
-  // Sums of 16 bytes over the threads of a group of 16: those before this one, and all; no sum is
-  // above 64. Returns the sum of all bytes.
-  __device__ static unsigned bytes_before(const std::uint32_t* own, std::uint32_t* before,
-                                          std::uint32_t* all) {
-    const unsigned lane = threadIdx.x % 16, mask = threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu;
-    unsigned sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      std::uint32_t up_to = own[i];
-      for (unsigned d = 1; d < 16; d *= 2) {
-        const std::uint32_t y = __shfl_up_sync(mask, up_to, d, 16);
-        if (lane >= d) up_to += y;
+  // The last token of the shortest prefix with this mass; lowest() if all tokens from `from` on
+  // have less.
+  __device__ SPECAGG_OUTLINE token_key prefix(mass enough, token_key from,
+                                              const token_masses& mass_of) {
+    mass above = 0;
+    if (covered_ != none)
+      if (const unsigned at = crossing(enough, above, &mass_of); at < listed_) return m_->keys[at];
+    token_key to = top_;
+    above = 0;
+    for (bool linear = true;; linear = false) {
+      const key_buckets in(from, to, linear);
+      clear_buckets();
+      (void)sweep(from, to, &mass_of, &in);
+      const unsigned at = crossing_bucket(enough, above);
+      if (at > in.last) {
+        if (from == lowest()) return from;
+        from = lowest();
+        above = 0;
+        continue;
       }
-      before[i] = up_to - own[i];
-      all[i] = __shfl_sync(mask, up_to, 15, 16);
-      sum += (all[i] & 255) + (all[i] >> 8 & 255) + (all[i] >> 16 & 255) + (all[i] >> 24);
+      from = in.first_of(at);
+      if (at < in.last) to = in.first_of(at + 1) - 1;
+      if (list(from, to)) return m_->keys[crossing(enough, above, &mass_of)];
+    }
+  }
+  // The mass of the tokens from `cut` on.
+  __device__ SPECAGG_OUTLINE mass mass_from(token_key cut, const token_masses& mass_of) {
+    mass own = 0;
+    if (cut >= covered_) {
+      for (unsigned i = threadIdx.x; i < listed_; i += threads)
+        if (m_->keys[i] >= cut) own += mass_of(logit_of(m_->keys[i]));
+    } else {
+      own = sweep(cut, top_, &mass_of, nullptr);
+    }
+    for (unsigned d = 16; d > 0; d /= 2) own += __shfl_xor_sync(~0u, own, int(d));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) m_->of_warps[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = 0;
+    for (const mass x : m_->of_warps) own += x;
+    return own;
+  }
+
+ private:
+  static constexpr token_key none = ~0ull;
+
+  // Reads the tokens from lo to hi. Lists them (mass_of null), adds up their masses for this thread
+  // (in null), or adds their masses to those of their buckets.
+  __device__ SPECAGG_OUTLINE mass sweep(token_key lo, token_key hi, const token_masses* mass_of,
+                                        const key_buckets* in) {
+    // copies: nothing that is written here changes them
+    const raw_row<S, Whole> row = row_;
+    const float* const maxima = maxima_;
+    filter_memory& m = *m_;
+#if SPECAGG_PTX
+    __builtin_assume(__isGlobal(row.logits));
+    __builtin_assume(__isGlobal(maxima));
+    __builtin_assume(__isShared(&m));
+#endif
+    const float lowest = logit_of(lo);
+    const unsigned blocks = unsigned(block_count(row.size)), lane = threadIdx.x % 16;
+    mass sum = 0;
+#pragma unroll 1
+    for (unsigned b = threadIdx.x / 16; b < blocks; b += groups) {
+      if (!(maxima[16 * b + lane] >= lowest)) continue;
+      const block_in_registers<S> block(row, b);
+      unsigned reach[2] = {};  // bit 4 a + b: number b of the four at 64 a
+      block.each(
+          [&](int i, float l, std::size_t) { reach[i / 32] |= unsigned(l >= lowest) << i % 32; });
+#pragma unroll 1
+      while ((reach[0] | reach[1]) != 0) {
+        const bool second = reach[0] == 0;
+        const unsigned word = second ? reach[1] : reach[0],
+                       i = 32 * second + unsigned(__ffs(int(word))) - 1;
+        (second ? reach[1] : reach[0]) = word & (word - 1);
+        const unsigned id = unsigned(block_size) * b + 4 * lane + 64 * (i / 4) + i % 4;
+        const float l = number(row.logits[id]);  // no masked one reaches it
+        const token_key key = key_of(l, id);
+        if (key < lo || key > hi) continue;
+        if (!mass_of) {
+          const unsigned at = atomicAdd(&m.listed, 1u);
+          if (at < m.capacity) m.keys[at] = key;
+        } else if (const mass own = (*mass_of)(l); in) {
+          atomicAdd(&m.buckets[in->of(key)], static_cast<unsigned long long>(own));
+        } else {
+          sum += own;
+        }
+      }
     }
     return sum;
   }
+  __device__ void clear_buckets() {
+    covered_ = none;
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < m_->capacity; i += threads) m_->buckets[i] = 0;
+    __syncthreads();
+  }
+  // The least ordered number of a part's largest logit, of parts with a token that is not masked.
+  __device__ std::uint32_t least_of_parts(unsigned parts) {
+    const auto least = std::uint32_t(lowest() >> 32);
+    std::uint32_t own = std::uint32_t(top_ >> 32);
+    for (unsigned i = threadIdx.x; i < parts; i += threads) {
+      const std::uint32_t x = ordered(maxima_[i]);
+      if (x >= least && x < own) own = x;
+    }
+    own = least_of_warp(own);
+    __syncthreads();
+    if (threadIdx.x == 0) m_->least = own;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) atomicMin(&m_->least, own);
+    __syncthreads();
+    return m_->least;
+  }
+  // From the largest to the least, by a bitonic network.
+  __device__ void sort() {
+    unsigned n = 1;
+    while (n < listed_) n *= 2;
+    for (unsigned i = listed_ + threadIdx.x; i < n; i += threads) m_->keys[i] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned size = 2; size <= n; size *= 2)
+#pragma unroll 1
+      for (unsigned d = size / 2; d > 0; d /= 2) {
+#pragma unroll 1
+        for (unsigned i = threadIdx.x; i < n / 2; i += threads) {
+          const unsigned a = 2 * i - (i & (d - 1)), b = a + d;
+          const token_key x = m_->keys[a], y = m_->keys[b];
+          if ((x < y) == ((a & size) == 0)) m_->keys[a] = y, m_->keys[b] = x;
+        }
+        __syncthreads();
+      }
+  }
+  // The first of the listed tokens, or, with mass_of null, of the buckets from the last one down,
+  // at which the sum of their masses and `above` reaches `enough`; capacity: all have less. `above`
+  // becomes the sum before it.
+  __device__ SPECAGG_OUTLINE unsigned crossing(mass enough, mass& above,
+                                               const token_masses* mass_of) {
+    constexpr unsigned each = filter_memory::capacity / threads;
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = each * threadIdx.x;
+    const auto mass_at = [&](unsigned i) -> mass {
+      if (!mass_of) return mass(m_->buckets[key_buckets::last - i]);
+      return i < listed_ ? (*mass_of)(logit_of(m_->keys[i])) : 0;
+    };
+    mass before = 0;
+    unsigned at = first;
+    bool crosses = false;
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+      // first the sum of all that are this thread's, then as far as the crossing
+      if (pass == 0) __syncthreads();
+      mass own = 0;
+#pragma unroll 1
+      for (at = first; (pass == 0 || crosses) && at < first + each; ++at) {
+        const mass x = mass_at(at);
+        if (crosses && before + own + x >= enough) break;
+        own += x;
+      }
+      if (pass == 1) {
+        if (crosses || (threadIdx.x == threads - 1 && before < enough)) {
+          m_->at = crosses ? at : filter_memory::capacity;
+          m_->before = before + (crosses ? own : 0);
+        }
+        break;
+      }
+      mass up_to = own;
+      for (unsigned d = 1; d < 32; d *= 2) {
+        const mass y = __shfl_up_sync(~0u, up_to, d);
+        if (lane >= d) up_to += y;
+      }
+      if (lane == 31) m_->of_warps[warp] = up_to;
+      __syncthreads();
+      up_to += above;
+      for (unsigned w = 0; w < warp; ++w) up_to += m_->of_warps[w];
+      before = up_to - own;
+      crosses = before < enough && up_to >= enough;
+      if (!crosses) before = up_to;
+    }
+    __syncthreads();
+    above = m_->before;
+    return m_->at;
+  }
+  // From the last bucket down; above key_buckets::last: all have less.
+  __device__ unsigned crossing_bucket(mass enough, mass& above) {
+    return key_buckets::last - crossing(enough, above, nullptr);
+  }
 
-  raw_row<S, false> row_;
-  const block_sum<float>* blocks_;
+  raw_row<S, Whole> row_;
+  const float* maxima_;
+  token_key top_, covered_ = none;  // covered_: the list has all tokens from here on
+  unsigned listed_ = 0;
   filter_memory* m_;
-  collective<false>* together_;
 };
-__device__ inline logits_of_block<float> row_of(const block_list& list) {
-  return {list.row(), nullptr, list.memory(), list.together()};
+
+// As find_kept() of rows/process.hpp, for a row that is valid. blocks: the sums of the row's blocks
+// at the temperature that the filters see.
+template <class S, bool Whole>
+__device__ void find_kept(const raw_row<S, Whole>& row, const sampling& s,
+                          const block_sum<float>* blocks, const float* maxima, filter_memory& m,
+                          filtered_facts& found) {
+  constexpr unsigned usual = 256;  // top-p seldom keeps more tokens of a peaked row
+  const float largest = found.sampled.max;
+  const double seen = s.order == filter_order::llama_cpp ? 1 : s.temperature;
+  const bool top_k = s.top_k > 0 && s.top_k < row.size,
+             min_p_first = s.min_p > 0 && s.order == filter_order::vllm,
+             nothing_before = s.order == filter_order::joint || (!top_k && !min_p_first);
+  const unsigned parts = 16 * unsigned(block_count(row.size));
+  row_filter<S, Whole> filter(row, maxima, largest, m);
+  const mass_unit<float> unit(row.size);
+  token_masses mass_of{factors_of(largest, seen, 1), unit, false};
+  const token_key all = filter.lowest(),
+                  bound = s.min_p > 0 ? key_from(least_with_fraction(s.min_p, seen, largest)) : all;
+  token_key cut = all, start = all;
+  const unsigned first = top_k ? s.top_k : s.top_p < 1 ? usual : ~0u;  // tokens that may be enough
+  if (first <= parts) start = filter.reached_by(first);
+  if (min_p_first && !top_k && bound > start) start = bound;
+  if (start > all) (void)filter.list(start, ~token_key(0));
+  if (top_k) {
+    mass_of.counts = true;
+    cut = filter.prefix(s.top_k, all, mass_of);
+    mass_of.counts = false;
+  }
+  if (min_p_first && bound > cut) cut = bound;
+  if (s.top_p < 1) {
+    const mass kept = top_k || min_p_first ? filter.mass_from(cut, mass_of) : 0;
+    const double total =
+        nothing_before
+            ? sum_of_blocks(row, blocks, exp_scale<float>::of_temperature(seen).high).total
+            : unit.sum(kept);
+    const share_of_mass<float> due(s.top_p, total, row.size, seen, largest, kept, unit,
+                                   [&] { return filter.mass_from(all, mass_of); });
+    const token_key lightest = due.lightest > double(std::numeric_limits<float>::lowest())
+                                   ? key_from(float(due.lightest))
+                                   : all;
+    const token_key last = filter.prefix(due.enough, cut > lightest ? cut : lightest, mass_of);
+    if (last > cut) cut = last;
+  }
+  if (bound > cut) cut = bound;
+  if (seen != s.temperature) mass_of.weight = factors_of(largest, s.temperature, 1);
+  found.restriction = cutoff_of(cut);
+  found.sampled = factors_of(largest, s.temperature, unit.sum(filter.mass_from(cut, mass_of)));
 }
 
-// ---- the facts of a row, and the row with them --------------------------------------------------
-
 // The facts of a row with summed blocks. All threads of a block call it; every thread gets them.
-template <class S>
-__device__ filtered_facts filtered_facts_of(const raw_row<S, false>& row, const sampling& s,
+template <class S, bool Whole>
+__device__ filtered_facts filtered_facts_of(const raw_row<S, Whole>& row, const sampling& s,
                                             bool confidence, const block_sum<float>* blocks,
-                                            filter_memory& m, collective<false>& together) {
+                                            const float* maxima, filter_memory& m) {
   filtered_facts found{facts_of(row, s.temperature, confidence, blocks), {}};
-  if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>) {
-    return found;
-  } else {
+  if constexpr (!std::is_same_v<S, probability> && !std::is_same_v<S, one_hot>) {
     if (!s.valid()) found.why = status::invalid_parameter;
     if (found.why != status::ok) return found;
     if (found.greedy) {
       const float largest = number(row.logits[found.token]);
-      found.sampled = {largest, 1, 1};
+      found.sampled = factors_of(largest, 1, 1);
       found.restriction = {largest, found.token};
-      return found;
+    } else if (s.filters(row.size)) {
+      if (const row_scales scales(s.temperature);
+          s.order == filter_order::llama_cpp && scales.sampled != scales.confidence)
+        blocks += block_count(row.size);  // the sums at temperature 1
+      find_kept(row, s, blocks, maxima, m, found);
     }
-    if (!s.filters(row.size)) return found;
-    if (const row_scales scales(s.temperature);
-        s.order == filter_order::llama_cpp && scales.sampled != scales.confidence)
-      blocks += block_count(row.size);  // the sums at temperature 1
-    const logits_of_block<S> logits(row, blocks, m, together);
-    block_list list(m, together);
-    found.sampled = {};
-    found.why = find_kept(logits, s, s.temperature, list, found);
-    return found;
   }
+  return found;
 }
 
 }  // namespace cuda::detail

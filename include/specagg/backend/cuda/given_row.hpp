@@ -2,7 +2,7 @@
 // Rows in device memory that are not logits: probabilities, and drafted tokens without a row. They
 // have the bits and the statuses of dense_row and one_hot_row (rows/distribution.hpp).
 #pragma once
-#include <specagg/backend/cuda/row.hpp>
+#include <specagg/backend/cuda/row_sums.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
@@ -106,7 +106,7 @@ class device_row<one_hot, Whole> {
 // and in place of the largest logit whether a probability is negative (1 or 0).
 template <bool Whole>
 __device__ void sum_block_of(const raw_row<probability, Whole>& row, unsigned b, const row_scales&,
-                             bool /*confidence*/, block_sum<float>* out) {
+                             bool /*confidence*/, block_sum<float>* out, auto /*maxima*/) {
   using V = vec<float, 4>;
   using R = reducer<add, V>;
   const std::size_t begin = b * block_size,
@@ -138,7 +138,7 @@ __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*t
 // For a token without a row, which reads nothing.
 template <bool Whole>
 __device__ void sum_block_of(const raw_row<one_hot, Whole>&, unsigned, const row_scales&, bool,
-                             block_sum<float>*) {}
+                             block_sum<float>*, auto) {}
 template <bool Whole>
 __device__ row_facts facts_of(const raw_row<one_hot, Whole>&, double, bool,
                               const block_sum<float>*) {

@@ -11,6 +11,19 @@
 SPECAGG_BEGIN
 namespace cuda::detail {
 
+// The second kernel may start while the first one runs, and waits here for everything that the
+// first has written.
+__device__ inline void start_next_kernel() {
+#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void wait_for_last_kernel() {
+#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Launches a kernel on this many thread blocks.
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), std::size_t blocks, cudaStream_t stream,

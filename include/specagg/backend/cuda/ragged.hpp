@@ -263,29 +263,67 @@ SPECAGG_FUNCTION filtered_facts* facts_in(const auto& rows, block_sum<float>* su
   const std::size_t n = rows.b.requests * rows.of_request();
   return reinterpret_cast<filtered_facts*>(sums + n * 2 * block_count(rows.b.vocabulary));
 }
+// A row as the first kernel notes it, after these facts: the filters need not look for it again.
+template <class S, class Draft, bool Whole>
+struct noted_row {
+  union {
+    raw_row<S, Whole> target;
+    raw_row<Draft, Whole> draft;
+  };
+  double temperature;
+  bool due;
+};
+template <class S, class Draft, bool Whole>
+__device__ auto* notes_in(const rows_of_drafts<filtered<S, Draft>, Whole>& rows,
+                          block_sum<float>* sums) {
+  return reinterpret_cast<noted_row<S, Draft, Whole>*>(facts_in(rows, sums) +
+                                                       rows.b.requests * rows.of_request());
+}
+template <class S, class Draft, bool Whole, class Row>
+__device__ void note_row(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t i,
+                         const Row* row, double temperature, block_sum<float>* sums) {
+  auto& noted = notes_in(rows, sums)[i];
+  noted.due = row != nullptr;
+  noted.temperature = temperature;
+  if (!row) return;
+  if constexpr (std::is_same_v<Row, raw_row<S, Whole>>) noted.target = *row;
+  else noted.draft = *row;
+}
+// The largest logits of the parts of row i (sum_block_of), after the notes.
+template <class S, class Draft, bool Whole>
+__device__ float* maxima_of(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t i,
+                            block_sum<float>* sums) {
+  return reinterpret_cast<float*>(notes_in(rows, sums) + rows.b.requests * rows.of_request()) +
+         i * 16 * block_count(rows.b.vocabulary);
+}
 // A thread block finds the facts of one row.
-template <class Rows>
+template <bool Whole, class S, class Draft>
 __global__ void __launch_bounds__(threads, 2)
-    filter_rows(Rows rows, bool confidence, block_sum<float>* sums) {
+    filter_rows(rows_of_drafts<filtered<S, Draft>, Whole> rows, bool confidence,
+                block_sum<float>* sums) {
   alignas(16) __shared__ unsigned char memory[sizeof(filter_memory)];
   start_next_kernel();
   auto& shared = *reinterpret_cast<filter_memory*>(memory);
-  collective<false> together(shared.reductions);
-  const std::size_t i = blockIdx.x, r = i / rows.of_request(), j = i % rows.of_request();
-  rows.read(r, j, [&](const auto& row, double temperature) {
-    const auto found =
-        filtered_facts_of(row, filters_of(rows.b, r, j < rows.draft_rows, temperature), confidence,
-                          sums_of(rows, r, j, sums), shared, together);
-    if (threadIdx.x == 0) facts_in(rows, sums)[i] = found;
-  });
+  const unsigned i = blockIdx.x, each = unsigned(rows.of_request()), r = i / each, j = i % each;
+  const auto& noted = notes_in(rows, sums)[i];
+  const bool of_draft = j < rows.draft_rows;
+  filtered_facts found{};
+  found.why = status::missing_row;
+  const auto find = [&](const auto& row) {
+    found = filtered_facts_of(row, filters_of(rows.b, r, of_draft, noted.temperature), confidence,
+                              sums_of(rows, r, j, sums), maxima_of(rows, i, sums), shared);
+  };
+  if (noted.due) {
+    if (std::is_same_v<S, Draft> || !of_draft) find(noted.target);
+    else find(noted.draft);
+  }
+  if (threadIdx.x == 0) facts_in(rows, sums)[i] = found;
 }
 template <class S, class Draft, bool Whole>
 cudaError_t launch_between(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, bool confidence,
                            block_sum<float>* sums, cudaStream_t stream) {
-  using any_rows = rows_of_drafts<filtered<S, Draft>, false>;
-  const any_rows all{rows.b, rows.draft_rows, rows.bonus_reads_draft};
-  return launch(filter_rows<any_rows>, rows.b.requests * rows.of_request(), stream, all, confidence,
-                sums);
+  return launch(filter_rows<Whole, S, Draft>, rows.b.requests * rows.of_request(), stream, rows,
+                confidence, sums);
 }
 // The facts are known: reads them.
 template <class S, class Draft, bool Whole>
@@ -293,14 +331,8 @@ __device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows
                            bool /*confidence*/, block_sum<float>* sums, filtered_facts* facts,
                            const collective<Whole>& together) {
   wait_for_last_kernel();
-  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
-    filtered_facts found{};
-    found.why = status::missing_row;
-    rows.read(r, j, [&](const auto&, double) {
-      found = facts_in(rows, sums)[r * rows.of_request() + j];
-    });
-    together.publish(threadIdx.x % 32, facts, j, found);
-  }
+  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps())
+    together.publish(threadIdx.x % 32, facts, j, facts_in(rows, sums)[r * rows.of_request() + j]);
   together.synchronise();
 }
 
@@ -313,12 +345,15 @@ template <class S, class Draft>
   return detail::bytes_of_sums(b.requests * (2 * b.most + 2), b.vocabulary);
 }
 
-// As for a ragged_batch, and room for the facts of each filtered row.
+// As for a ragged_batch, and room for the facts of each filtered row and 64 bytes for each of its
+// blocks.
 template <class S, class Draft>
 [[nodiscard]] std::size_t verify_storage(const filtered_batch<S, Draft>& b) {
   const ragged_batch<S, Draft>& unfiltered = b;
   return verify_storage(unfiltered) +
-         b.requests * (2 * b.most + 2) * sizeof(detail::filtered_facts);
+         b.requests * (2 * b.most + 2) *
+             (sizeof(detail::filtered_facts) + sizeof(detail::noted_row<S, Draft, true>) +
+              64 * block_count(b.vocabulary));
 }
 
 // As verify() of a batch<S>: two launches on `stream`, no synchronisation, no allocation; can be

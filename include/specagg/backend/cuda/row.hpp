@@ -96,19 +96,6 @@ struct raw_row {
   }
 };
 
-// How a row is summed: at its temperature, or at 1 if that is too low (greedy). per_sampled: 1 /
-// sampled.
-struct row_scales {
-  bool valid, greedy;
-  float sampled, confidence, per_sampled;
-  __device__ explicit row_scales(double temperature)
-      : valid(temperature >= 0 && temperature < least_refused_temperature<float>),
-        greedy(!softmax_row<float>::usable(temperature)),
-        sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
-        confidence(exp_scale<float>::of_temperature(1).high),
-        per_sampled(1 / sampled) {}
-};
-
 // The larger of each of two pairs of 16-bit logits, in one instruction. As fmaxf, it ignores NaN.
 template <class S>
 __device__ std::uint32_t larger_of_pairs(std::uint32_t a, std::uint32_t b) {
@@ -124,6 +111,26 @@ __device__ std::uint32_t larger_of_pairs(std::uint32_t a, std::uint32_t b) {
   };
   return larger(0) | larger(16);
 #endif
+}
+
+// The sum of a block, of whose logits a thread has four(0) .. four(15). largest: of the block.
+// per_scale: 1 / scale. Unroll: so many of the fours at once.
+template <int Unroll>
+__device__ double sum_of_fours(float largest, float scale, float per_scale, const auto& four,
+                               unsigned among) {
+  using V = vec<float, 4>;
+  using weight = weight_in_unit<float>;
+  using unit = unit_of_sum<float>;
+  // nothing is finite: NaN must still be found
+  const bool none = largest == -std::numeric_limits<float>::infinity();
+  const weight w(scale, per_scale, none ? unit() : unit::of(weight::exponent(largest, scale)));
+  V sum(0);
+#pragma unroll Unroll
+  for (int i = 0; i < 16; ++i) {
+    const auto x = w.product(four(i));
+    sum = fma(x.a, x.b, sum);
+  }
+  return across_group<add>(sum, among);
 }
 
 // A block of a row, 64 logits in each of 16 threads. Thread t has four of every 64: lanes 4 (t mod
@@ -146,8 +153,10 @@ class block_in_registers {
         l_[i] = row.four_at(first + 64 * i, lanes_at<Whole>(count, own + 64 * i));
     }
   }
-  // `among`, here and below: the threads of the warp that call it together.
-  __device__ float largest(unsigned among = own_group()) const {
+  // `among`, here and below: the threads of the warp that call it together. note(the largest logit
+  // of this thread).
+  template <class Note>
+  __device__ float largest(unsigned among, const Note& note) const {
     if constexpr (sizeof(S) == 2) {
       constexpr std::uint32_t none = std::is_same_v<S, f16> ? 0xfc00fc00u : 0xff80ff80u;
       std::uint32_t top[2] = {none, none};
@@ -155,10 +164,14 @@ class block_in_registers {
       for (int i = 0; i < 16; ++i)
         for (int j = 0; j < 2; ++j) top[j] = larger_of_pairs<S>(top[j], l_[i].words[j]);
       std::uint32_t pair = larger_of_pairs<S>(top[0], top[1]);
+      const auto larger = [](std::uint32_t two) {
+        return fmaxf(number(S{std::uint16_t(two)}), number(S{std::uint16_t(two >> 16)}));
+      };
+      note([&] { return larger(pair); });
 #pragma unroll
       for (int d = 8; d > 0; d /= 2)
         pair = larger_of_pairs<S>(pair, __shfl_xor_sync(among, pair, d));
-      return fmaxf(number(S{std::uint16_t(pair)}), number(S{std::uint16_t(pair >> 16)}));
+      return larger(pair);
     } else {
       constexpr float none = -std::numeric_limits<float>::infinity();
       float top[4] = {none, none, none, none};
@@ -166,21 +179,26 @@ class block_in_registers {
       for (int i = 0; i < 16; ++i)
         for (int j = 0; j < 4; ++j) top[j] = fmaxf(top[j], number(l_[i][j]));
       float most = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+      note([&] { return most; });
 #pragma unroll
       for (int d = 8; d > 0; d /= 2) most = fmaxf(most, other(most, d, among));
       return most;
     }
   }
+  __device__ float largest(unsigned among = own_group()) const {
+    return largest(among, [](const auto&) {});
+  }
   // per_scale: 1 / scale.
   __device__ block_sum<float> sum(float largest, float scale, float per_scale,
                                   unsigned among) const {
-    return sum_of(largest, largest, scale, per_scale, [](V l) { return l; }, among);
+    const auto four = [&](int i) { return l_[i].again().template as<vec<float, 4>>(); };
+    return {largest, sum_of_fours<16>(largest, scale, per_scale, four, among)};
   }
   // Relative to e^(shift / temperature).
-  __device__ block_sum<float> sum_relative(float largest, float scale, float shift,
-                                           unsigned among = own_group()) const {
-    const auto relative = [&](V l) { return l - V(shift); };
-    return sum_of(largest, largest - shift, scale, 1 / scale, relative, among);
+  __device__ double sum_relative(float largest, float scale, float shift) const {
+    using V = vec<float, 4>;
+    const auto four = [&](int i) { return l_[i].again().template as<V>() - V(shift); };
+    return sum_of_fours<16>(largest - shift, scale, 1 / scale, four, own_group());
   }
   // f(i, its logit, its place in the block) of the 64 logits of this thread, i = 4 a + b: number b
   // of the four at 64 a. -inf beyond the row.
@@ -196,199 +214,8 @@ class block_in_registers {
   }
 
  private:
-  using V = vec<float, 4>;
-  __device__ block_sum<float> sum_of(float largest, float relative_largest, float scale,
-                                     float per_scale, const auto& relative, unsigned among) const {
-    using weight = weight_in_unit<float>;
-    using unit = unit_of_sum<float>;
-    // nothing is finite: NaN must still be found
-    const bool none = largest == -std::numeric_limits<float>::infinity();
-    const weight w(scale, per_scale,
-                   none ? unit() : unit::of(weight::exponent(relative_largest, scale)));
-    V sum(0);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const auto x = w.product(relative(l_[i].again().template as<V>()));
-      sum = fma(x.a, x.b, sum);
-    }
-    return {largest, across_group<add>(sum, among)};
-  }
   quad<S> l_[16];
 };
-
-// Adds up the blocks of a row (sum_of_units of kernel/exponentials.hpp) with the threads of a warp.
-// The largest logit is known before.
-class warp_sum {
- public:
-  using unit = unit_of_sum<float>;
-  __device__ warp_sum(float largest, float scale, float shift)
-      : max_(largest), scale_(scale), shift_(shift), highest_(of(largest)) {}
-  // Block b with b mod 32 = the number of this thread; in ascending order.
-  __device__ void add(const block_sum<float>& x) {
-    const unit u = of(x.max);
-    sums_.first += u.index == highest_.index ? x.sum : 0;
-    sums_.second.first += u.index + 1 == highest_.index ? x.sum : 0;
-    sums_.second.second += x.sum * 0;
-  }
-  // Every thread gets it.
-  __device__ softmax_sum<float> total() const {
-    const auto all = across_warp<detail::add>(sums_);
-    return {max_,
-            total_of_units<float>(all.first, all.second.first, highest_, max_ - shift_, scale_) +
-                all.second.second};
-  }
-
- private:
-  __device__ unit of(float x) const {
-    return unit::of(weight_in_unit<float>::exponent(x - shift_, scale_));
-  }
-  float max_, scale_, shift_;
-  unit highest_;
-  both<double, both<double>> sums_{0, {0, 0}};
-};
-__device__ inline float largest_of_warp(float x) {
-  for (int d = 16; d > 0; d /= 2) {
-    const float y = __shfl_xor_sync(~0u, x, d);
-    x = y > x ? y : x;
-  }
-  return __shfl_sync(~0u, x, 0);  // as in first_lane()
-}
-
-// The blocks of a row whose number mod 32 is the number of this thread in its warp. All are loaded
-// at once.
-class blocks_of_lane {
- public:
-  __device__ blocks_of_lane(std::size_t count, const auto& blocks) {
-#pragma unroll
-    for (unsigned i = 0; i < most; ++i) {
-      const std::size_t b = threadIdx.x % 32 + 32 * i;
-      x_[i] = {-std::numeric_limits<float>::infinity(), 0};  // adds nothing
-      if (b < count) x_[i] = blocks[b];
-    }
-  }
-  // The largest logit of the row, and the row's sum.
-  __device__ float largest() const {
-    float largest = x_[0].max;
-#pragma unroll
-    for (unsigned i = 1; i < most; ++i) largest = x_[i].max > largest ? x_[i].max : largest;
-    return largest_of_warp(largest);
-  }
-  __device__ softmax_sum<float> sum(float largest, float scale, float shift) const {
-    warp_sum sum(largest, scale, shift);
-#pragma unroll
-    for (unsigned i = 0; i < most; ++i) sum.add(x_[i]);
-    return sum.total();
-  }
-
- private:
-  static constexpr unsigned most = most_blocks / 32;
-  block_sum<float> x_[most];
-};
-// The sum of a row from the sums of its blocks. A row beyond all units is read again.
-template <class S, bool Whole>
-__device__ softmax_sum<float> sum_of_blocks(const raw_row<S, Whole>& row,
-                                            const block_sum<float>* blocks, float scale) {
-  const std::size_t count = block_count(row.size), lane = threadIdx.x % 32;
-  const blocks_of_lane own(count, blocks);
-  const float largest = own.largest();
-  if (!needs_shift(largest, scale)) return own.sum(largest, scale, 0);
-  warp_sum sum(largest, scale, largest);
-  for (std::size_t first = 0; first < count; first += 2) {  // 16 threads for each of two blocks
-    const block_in_registers<S> block(row, first + lane / 16);
-    const float top = block.largest(whole_warp);
-    const double own = block.sum_relative(top, scale, largest, whole_warp).sum;
-    for (std::size_t i = 0; i < 2; ++i) {
-      const block_sum<float> x{__shfl_sync(~0u, top, int(16 * i)),
-                               __shfl_sync(~0u, own, int(16 * i))};
-      if ((first + i) % 32 == lane && first + i < count) sum.add(x);
-    }
-  }
-  return sum.total();
-}
-
-// The first token with the logit `largest`, the largest of the row. Only the first block with this
-// logit is read.
-template <class S, bool Whole>
-__device__ std::size_t first_largest(const raw_row<S, Whole>& row, const block_sum<float>* blocks,
-                                     float largest) {
-  const unsigned count = unsigned(block_count(row.size)), lane = threadIdx.x % 32;
-  unsigned b = count;
-  for (unsigned i = lane; i < count && b == count; i += 32)
-    if (blocks[i].max == largest) b = i;
-  b = least_of_warp(b);
-  const std::size_t begin = b * block_size,
-                    size = row.size - begin < block_size ? row.size - begin : block_size;
-  unsigned first = unsigned(size) - 1;
-#pragma unroll
-  for (int i = 7; i >= 0; --i) {
-    const std::size_t k = 4 * lane + 128 * std::size_t(i);
-    const int n = lanes_at<Whole>(size, k);
-    float x[4];
-    row.four_at(begin + k, n).template as<vec<float, 4>>().store(x);
-    for (int j = 3; j >= 0; --j)
-      if (j < n && x[j] == largest) first = unsigned(k) + unsigned(j);
-  }
-  return begin + least_of_warp(first);
-}
-
-// Sums block b of a row, with 16 threads: out[b] at its temperature, and out[block_count(size) + b]
-// at 1, if that is another temperature and `confidence` asks for it. Both halves of a warp call it,
-// also where the second has no block.
-template <class S, bool Whole>
-__device__ void sum_block_of(raw_row<S, Whole> row, unsigned b, row_scales scales, bool confidence,
-                             block_sum<float>* out) {
-#if SPECAGG_PTX
-  __builtin_assume(__isGlobal(row.logits));
-#endif
-  const unsigned blocks = unsigned(block_count(row.size));
-  if (!scales.valid || b - threadIdx.x / 16 % 2 >= blocks) return;
-  const bool writes = b < blocks && threadIdx.x % 16 == 0;
-  const block_in_registers<S> block(row, b);
-  const float largest = block.largest(whole_warp);
-  const float at_1 = exp_scale<float>::of_temperature(1).high;
-  float scale = scales.sampled, per_scale = scales.per_sampled;
-  const int sums = confidence && scale != at_1 ? 2 : 1;
-#pragma unroll 1
-  for (int i = 0; i < sums; ++i) {  // a loop: twice the sum would be twice the code
-    const auto sum = block.sum(largest, scale, per_scale, whole_warp);
-    if (writes) out[b] = sum;
-    scale = at_1, per_scale = 1 / at_1;
-    out += blocks;
-  }
-}
-// The facts of a row from its sums, sum_at(scale, whether the scale is that of temperature 1), and
-// its first token with the largest logit, first(that logit).
-__device__ row_facts facts_from(double temperature, bool confidence, const auto& sum_at,
-                                const auto& first) {
-  row_facts facts{};
-  const row_scales scales(temperature);
-  facts.greedy = scales.greedy;
-  if (!scales.valid) {
-    facts.why = status::invalid_parameter;
-    return facts;
-  }
-  const auto sum = sum_at(scales.sampled, false);
-  if (!(sum.total > 0)) facts.why = status::invalid_row;
-  else if (scales.greedy) facts.token = first(sum.max);
-  else facts.sampled = {sum.max, temperature, sum.total};
-  if (!confidence || facts.why != status::ok) return facts;
-  const auto at_1 = scales.sampled == scales.confidence ? sum : sum_at(scales.confidence, true);
-  if (!(at_1.total > 0)) facts.why = status::invalid_row;
-  facts.confidence = {at_1.max, 1, at_1.total};
-  return facts;
-}
-// The facts of a row whose blocks were summed. Called by the threads of a warp; every thread gets
-// the facts. Not inlined: a verifier needs its registers itself.
-template <class S, bool Whole>
-SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
-                                              bool confidence, const block_sum<float>* blocks) {
-  return facts_from(
-      temperature, confidence,
-      [&](float scale, bool at_1) {
-        return sum_of_blocks(row, at_1 ? blocks + block_count(row.size) : blocks, scale);
-      },
-      [&](float largest) { return first_largest(row, blocks, largest); });
-}
 
 // softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
 // probability 1 on the largest logit, lowest id.

@@ -190,7 +190,7 @@ __device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shar
       const double* const again =
           together.template of_blocks<double>(of.vocabulary, [&](std::size_t begin, std::size_t) {
             const block_in_registers<S> block(row, (begin - of.begin()) / block_size);
-            return block.sum_relative(block.largest(), scale, largest).sum;
+            return block.sum_relative(block.largest(), scale, largest);
           });
       return blocks_of_lane(count, summed_again{blocks, again}).sum(largest, scale, largest);
     }

@@ -176,19 +176,6 @@ __device__ block_sum<float>* sums_of(const auto& rows, std::size_t r, std::size_
                                      block_sum<float>* sums) {
   return sums + (r * rows.of_request() + j) * 2 * block_count(rows.b.vocabulary);
 }
-// The second kernel may start while the first one runs, and waits here for everything that the
-// first has written.
-__device__ inline void start_next_kernel() {
-#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-__device__ inline void wait_for_last_kernel() {
-#if SPECAGG_PTX && SPECAGG_CUDA_CLUSTERS
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // Thread blocks of sum_rows that share a multiprocessor. In whole rows of 16-bit logits the 64
 // logits of a thread take 32 registers, which leaves room for 4; other rows take more.
 template <class Rows>
@@ -207,7 +194,8 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     std::conditional_t<(sizeof(of_draft) > sizeof(of_target)), of_draft, of_target> row;
     row_scales scales;
     block_sum<float>* sums;  // null: the row is not due
-    unsigned first;          // block
+    decltype(maxima_of(Rows(), 0, nullptr)) maxima;
+    unsigned first;  // block
     bool is_draft;
   };
   alignas(row_found) __shared__ unsigned char memory[sizeof(row_found)];
@@ -216,12 +204,16 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     const unsigned blocks = unsigned(block_count(rows.b.vocabulary)),
                    parts = (blocks + groups - 1) / groups, each = unsigned(rows.of_request()),
                    i = blockIdx.x / parts, r = i / each, j = i % each;
+    const bool notes = threadIdx.x == 0 && blockIdx.x % parts == 0;
     if (threadIdx.x == 0) found.sums = nullptr;
+    if (notes) note_row(rows, i, static_cast<const of_target*>(nullptr), 0, sums);
     rows.read(r, j, [&]<class Row>(const Row& row, double temperature) {
       if (threadIdx.x > 0) return;
+      if (notes) note_row(rows, i, &row, temperature, sums);
       *reinterpret_cast<Row*>(memory) = row;
       found.scales = row_scales(temperature);
       found.sums = sums_of(rows, r, j, sums);
+      found.maxima = maxima_of(rows, i, sums);
       found.first = blockIdx.x % parts * groups;
       found.is_draft = j < rows.draft_rows;
     });
@@ -231,9 +223,9 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
   const unsigned b = found.first + threadIdx.x / 16;
   const auto* row = reinterpret_cast<const of_target*>(memory);
   if (std::is_same_v<of_draft, of_target> || !found.is_draft)
-    return sum_block_of(*row, b, found.scales, confidence, found.sums);
+    return sum_block_of(*row, b, found.scales, confidence, found.sums, found.maxima);
   const auto* of_drafts = reinterpret_cast<const of_draft*>(memory);
-  sum_block_of(*of_drafts, b, found.scales, confidence, found.sums);
+  sum_block_of(*of_drafts, b, found.scales, confidence, found.sums, found.maxima);
 }
 // The facts of all rows of request r, which the threads share. A warp finds the facts of one row.
 template <class Rows, bool Whole>
