@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from ._verify import Drafts, Edits, Penalties, Rows, Sampling, Streams, draw, verify
+from ._verify import Drafts, Edits, Penalties, Rows, Sampling, Streams, draw, verify, verify_tree
 from .conformance import Adapter, Logits, Settings, Tokens
 
 
@@ -29,9 +29,13 @@ def _specagg() -> Adapter:
         rows, streams = how(s)
         return verify(Drafts(drafts), q, p, rows=rows, streams=streams).tokens
 
+    def trees(tokens: Tokens, parents: Tokens, q: Optional[Logits], p: Logits, s: Settings) -> Any:
+        rows, streams = how(s)
+        return verify_tree(tokens, parents, q, p, proposed="sampled", rows=rows, streams=streams).tokens
+
     has = ("temperature greedy top_k top_p min_p repetition presence frequency mask seeds float16 invalid drafts one_hot bonus "
-           "draft_filters padding wrong_ids")
-    return Adapter(sample, frozenset(has.split()), "specagg", __version__, verify=verified)
+           "draft_filters padding wrong_ids trees")
+    return Adapter(sample, frozenset(has.split()), "specagg", __version__, verify=verified, verify_tree=trees)
 
 
 KNOWN: dict[str, Callable[[], Adapter]] = {"specagg": _specagg}

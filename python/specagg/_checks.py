@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any, Callable, Iterable, NamedTuple, Optional
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from ._law import Floats, law as law_of_rows
 from ._texts import Test, compare, planned, tests_of
-from ._verify import Sampling, _filter_orders
+from ._verify import Rows as RowsOf, Sampling, Streams, _filter_orders, draw
 from .conformance import DOES_NOT, FITS, Adapter, Logits, Result, Settings, Tokens, error_of, of_texts
 from .testing import in_rounds
 
@@ -369,6 +370,54 @@ def rounds(sampled: bool = True, short: bool = False, same: bool = False, **how:
     return run
 
 
+PARENTS = (0, 0, 1, 1, 2)  # of a tree: two tokens after the text, two after the first of them, one after the second
+
+
+def rows_after(row: Any, codes: Tokens, size: int) -> Logits:
+    """The rows after texts, whose codes are numbers with a digit 1 to size for each token."""
+    different, of = np.unique(codes, return_inverse=True)
+    texts = [tuple(int(one) - 1 for one in np.base_repr(code, size + 1)) if code else () for code in different]
+    return np.array([row(text) for text in texts])[of.reshape(codes.shape)]
+
+
+def trees(**how: Any) -> Callable[[Checks, str], Result]:
+    """Whole texts that rounds of trees wrote."""
+    def run(checks: Checks, name: str) -> Result:
+        size, length, verify, proposed = 4, 3, checks.sampler.verify_tree, checks.sampler.proposed
+        p, q = model(checks.seed, 4, size=size), model(checks.seed, 5, size=size)
+        assert verify
+        s = Settings(np.zeros(0, np.uint64), np.zeros(0, np.int64), **how)
+        sampling = Sampling(s.temperature, s.top_k, s.top_p, s.min_p, checks.sampler.order)
+
+        def engine(prompts: list[list[int]], seeds: list[int]) -> list[list[int]]:
+            texts, active, all_seeds = [list(one) for one in prompts], np.arange(len(prompts)), np.array(seeds, np.uint64)
+            while active.size:
+                of, at = all_seeds[active], np.array([len(texts[b]) for b in active])
+                codes = np.zeros((active.size, len(PARENTS) + 1), np.int64)
+                codes[:, 0] = [functools.reduce(lambda code, one: code * (size + 1) + one + 1, texts[b], 0) for b in active]
+                tokens = np.zeros((active.size, len(PARENTS)), np.int64)
+                for i, parent in enumerate(PARENTS):
+                    row = rows_after(q, codes[:, parent], size)
+                    for j in range(i if proposed != "independent" else 0):
+                        if PARENTS[j] == parent:
+                            row[np.arange(len(row)), tokens[:, j]] = -np.inf
+                    tokens[:, i] = row.argmax(1) if proposed == "top" else draw(
+                        row, step=i, rows=RowsOf("logits", sampling), streams=Streams(of, at.astype(np.uint32), requests=0))
+                    codes[:, i + 1] = codes[:, parent] * (size + 1) + tokens[:, i] + 1
+                given = verify(tokens, np.tile(PARENTS, (active.size, 1)), None if proposed == "top" else rows_after(q, codes, size),
+                               rows_after(p, codes, size), Settings(of, at, **how))
+                emitted = [[int(one) for one in text if one >= 0] for text in given]
+                for b, text in zip(active, emitted):
+                    texts[b] += text
+                active = active[[len(text) > 0 and len(texts[b]) < length for b, text in zip(active, emitted)]]
+            return texts
+
+        return of_texts(name, engine, p, rows="logits", sampling=sampling, tv=checks.tv, length=length,
+                        seeded="seeds" in checks.sampler.has, batch=checks.sampler.most,
+                        first_seed=checks.settings(100_000).seeds[0].item(), false_alarm=checks.level)
+    return run
+
+
 def wrong_ids(checks: Checks, name: str) -> Result:
     """Drafts with ids outside the vocabulary: refused, or rejected."""
     size, p = 5, model(checks.seed, 3, size=5)
@@ -431,6 +480,8 @@ ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("drafts chosen without chance", "one_hot", rounds(sampled=False)),
     ("drafts, all accepted", "drafts bonus", rounds(same=True)),
     ("drafts padded with -1", "drafts padding", rounds(short=True)),
+    ("trees, T 1", "trees", trees()),
+    ("trees, T 0.7, top-k 3", "trees draft_filters", trees(temperature=0.7, top_k=3)),
     ("drafted ids outside", "wrong_ids", wrong_ids),
     ("row with NaN", "invalid", invalid(np.nan, False)),
     ("row of -inf", "invalid", invalid(-np.inf, True)),

@@ -5,6 +5,8 @@ ADAPTER is module:name, or the name of a sampler that is known here (--list). An
 `sample(logits, settings)` from rows of logits, float32 [n, V], and Settings to n tokens, with @adapter(...), which says what
 the sampler has; or an Adapter. What it has not is "not applicable". docs/conformance.md says what is checked.
 
+The sampler runs in a process of its own: a check that ends it is a fault, and the others go on.
+
 Exit status: 0 if every check fits, 1 if one does not, 2 with one line if the adapter cannot be used.
 """
 
@@ -16,6 +18,8 @@ import importlib
 import json
 import os
 import pathlib
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -52,6 +56,7 @@ FEATURES = {
     "draft_filters": "verify(): temperature, top-k and top-p of the rows of q and of p",
     "padding": "verify(): a drafted -1 ends the draft, which may be of any length",
     "wrong_ids": "verify(): refuses a draft with ids outside the vocabulary, or rejects them",
+    "trees": "verify_tree(): trees of drafted tokens, drawn as the adapter's `proposed` says",
 }
 STEPS = ("temperature", "top_k", "top_p", "min_p")
 OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids")
@@ -83,6 +88,8 @@ class Settings:
 
 Sample = Callable[[Logits, Settings], Any]
 Verify = Callable[[Tokens, Optional[Logits], Logits, Settings], Any]
+VerifyTree = Callable[[Tokens, Tokens, Optional[Logits], Logits, Settings], Any]
+PROPOSED = ("sampled", "independent", "top")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +103,12 @@ class Adapter:
     verify   verify(drafts [n, gamma], q [n, gamma, V] or None, p [n, gamma + 1, V], settings) -> the emitted tokens of each
              row, [n, up to gamma + 1], then -1. Rows are logits. A drafted -1 pads
     most     the largest number of rows of a call
+    verify_tree  verify_tree(tokens [n, nodes], parents [n, nodes], q [n, nodes + 1, V] or None, p [n, nodes + 1, V], settings)
+             -> as verify(). Node 0 is the text; node i has tokens[i - 1] and follows node parents[i - 1]. Rows are after each node
+    proposed  how the children of a node are chosen for it: "sampled" (drawn from q without replacement), "independent" (with), or
+             "top" (the most likely ones; q is None)
 
-    ValueError: an unknown feature or order; features of verify() without one.
+    ValueError: an unknown feature, order or way to propose; features of verify() or verify_tree() without one.
     """
 
     sample: Sample
@@ -107,6 +118,8 @@ class Adapter:
     order: str = "hugging-face"
     verify: Optional[Verify] = None
     most: int = 4096
+    verify_tree: Optional[VerifyTree] = None
+    proposed: str = "sampled"
 
     def __post_init__(self) -> None:
         unknown = sorted(self.has - set(FEATURES))
@@ -117,13 +130,19 @@ class Adapter:
                              f"{', '.join(STEPS)} in any order")
         if self.verify is None and self.has & set(OF_VERIFY):
             raise ValueError(f"verify: needed for {', '.join(sorted(self.has & set(OF_VERIFY)))}")
+        if self.verify_tree is None and "trees" in self.has:
+            raise ValueError("verify_tree: needed for trees")
+        if self.proposed not in PROPOSED:
+            raise ValueError(f"proposed: there is no {self.proposed!r}; there are {', '.join(PROPOSED)}")
 
 
 def adapter(has: Union[str, Iterable[str]], *, name: str = "", version: str = "", order: str = "hugging-face",
-            verify: Optional[Verify] = None, most: int = 4096) -> Callable[[Sample], Adapter]:
+            verify: Optional[Verify] = None, most: int = 4096, verify_tree: Optional[VerifyTree] = None,
+            proposed: str = "sampled") -> Callable[[Sample], Adapter]:
     """Makes an Adapter of a function sample(logits, settings)."""
     features = frozenset(has.split() if isinstance(has, str) else has)
-    return lambda sample: Adapter(sample, features, name or getattr(sample, "__name__", "sampler"), version, order, verify, most)
+    return lambda sample: Adapter(sample, features, name or getattr(sample, "__name__", "sampler"), version, order, verify, most,
+                                  verify_tree, proposed)
 
 
 class Result(NamedTuple):
@@ -189,9 +208,19 @@ class Report:
         head = {name: getattr(self, name) for name in ("name", "version", "date", "level", "tv", "seed", "vocabulary", "fits")}
         return json.dumps({**head, "results": [one._asdict() for one in self.results]}, indent=1)
 
+    def _counts(self) -> dict[str, int]:
+        return {verdict: sum(one.verdict == verdict for one in self.results) for verdict in (FITS, DOES_NOT, NOT_APPLICABLE)}
+
+    def badge(self) -> str:
+        """JSON for https://img.shields.io/endpoint?url=...: how many of the checks that apply fit."""
+        count = self._counts()
+        message = f"{count[FITS]} of {count[FITS] + count[DOES_NOT]} checks fit"
+        return json.dumps({"schemaVersion": 1, "label": "sampling law", "message": message,
+                           "color": "brightgreen" if self.fits else "red", "isError": not self.fits}, indent=1) + "\n"
+
     def summary(self) -> str:
         """One line: how many checks there were."""
-        count = {verdict: sum(one.verdict == verdict for one in self.results) for verdict in (FITS, DOES_NOT, NOT_APPLICABLE)}
+        count = self._counts()
         return (f"{count[FITS]} checks fit, {count[DOES_NOT]} do not, {count[NOT_APPLICABLE]} are not applicable; level "
                 f"{self.level:g} of all together")
 
@@ -229,15 +258,24 @@ def _number(x: Optional[float]) -> str:
     return "" if x is None else f"{x:.2g}" if x and x < 0.001 else f"{x:.3f}".rstrip("0").rstrip(".")
 
 
+def _first_call(checks: Any) -> None:
+    try:
+        checks.tokens(np.zeros((2, 3), np.float32), checks.settings(2))
+    except Exception as failure:
+        raise Unusable(f"{checks.sampler.name}: {error_of(failure)}") from failure
+
+
 def run(sampler: Adapter, *, tv: float = 0.05, level: float = 1e-6, seed: int = 1, vocabulary: int = 4099, only: str = "",
-        says: Optional[Callable[[Result], None]] = None) -> Report:
-    """Puts a sampler to all checks whose name has `only` in it.
+        says: Optional[Callable[[Result], None]] = None, first: int = 0) -> Report:
+    """Puts a sampler to all checks whose name has `only` in it. An engine may end the process on rows that have no law:
+    run_apart() lives on.
 
     tv          checks draw as many tokens as find a sampler that is this far from the law
     level       a right sampler fails one check or more with at most this probability
     seed        of the rows, and of the first request
     vocabulary  of the large rows
     says        is called with each Result
+    first       leaves out as many checks
 
     Unusable: the first call of the sampler fails, or returns no tokens. ValueError: arguments out of range.
     """
@@ -251,11 +289,8 @@ def run(sampler: Adapter, *, tv: float = 0.05, level: float = 1e-6, seed: int = 
     chosen = [one for one in checks_of(sampler.has) if only in one.name]
     due = sum(one.needs <= sampler.has for one in chosen)
     checks = Checks(sampler, tv, level / max(due, 1), seed, vocabulary)
-    try:
-        checks.tokens(np.zeros((2, 3), np.float32), checks.settings(2))
-    except Exception as failure:
-        raise Unusable(f"{sampler.name}: {error_of(failure)}") from failure
-    for one in chosen:
+    _first_call(checks)
+    for one in chosen[first:]:
         begin = time.perf_counter()
         missing = sorted(one.needs - sampler.has)
         if missing:
@@ -269,6 +304,77 @@ def run(sampler: Adapter, *, tv: float = 0.05, level: float = 1e-6, seed: int = 
         if says:
             says(report.results[-1])
     return report
+
+
+def _ended(status: int) -> str:
+    """How a process ended, by the status that subprocess has."""
+    if status >= 0:
+        return f"the process ended with status {status}"
+    names = {one.value: one.name for one in signal.Signals}
+    return f"the process was ended by signal {-status} ({names.get(-status, 'unknown')})"
+
+
+def run_apart(name: str, *, tv: float = 0.05, level: float = 1e-6, seed: int = 1, vocabulary: int = 4099, only: str = "",
+              says: Optional[Callable[[Result], None]] = None) -> Report:
+    """As run(load(name), ...), in a process of its own. A check that ends it, as by a failed assertion of an engine in C++,
+    does not fit, and a new process goes on with the next check.
+
+    Unusable, ValueError: as load() and run()."""
+    from ._checks import checks_of
+
+    names = [one.name for one in checks_of(()) if only in one.name]
+    report: Optional[Report] = None
+    while report is None or len(report.results) < len(names):
+        done = len(report.results) if report else 0
+        read, write = os.pipe()
+        told = json.dumps({"tv": tv, "level": level, "seed": seed, "vocabulary": vocabulary, "only": only, "first": done,
+                           "to": write})
+        with open(read) as lines, subprocess.Popen([sys.executable, "-m", "specagg.conformance", name, "--told", told],
+                                                   pass_fds=[write], stdout=2) as child:  # what an engine prints is no report
+            os.close(write)
+            begin = time.perf_counter()
+            for line in lines:
+                what = json.loads(line)
+                if "unusable" in what:
+                    raise (ValueError if what["value"] else Unusable)(what["unusable"])
+                if "check" not in what:
+                    report, begin = report or Report(**what), time.perf_counter()
+                    continue
+                assert report
+                report.results.append(Result(**what))
+                begin = time.perf_counter()
+                if says:
+                    says(report.results[-1])
+            status = child.wait()
+        if report is None:
+            raise Unusable(f"{name}: {_ended(status)} before the first check")
+        if len(report.results) < len(names):
+            report.results.append(Result(names[len(report.results)], DOES_NOT, _ended(status),
+                                         seconds=round(time.perf_counter() - begin, 3)))
+            if says:
+                says(report.results[-1])
+    return report
+
+
+def _told(name: str, told: dict[str, Any]) -> int:
+    """The process of run_apart(): a line of JSON for the sampler, and one for each check."""
+    from ._checks import Checks
+
+    to = told.pop("to")
+    os.set_inheritable(to, False)  # a process that the engine starts must not hold it open
+    with open(to, "w", buffering=1) as out:
+        def write(**what: Any) -> None:
+            print(json.dumps(what), file=out, flush=True)
+
+        try:
+            sampler = load(name)
+            _first_call(Checks(sampler, 0.5, 0.5, 1, 256))
+            limits = {key: told[key] for key in ("level", "tv", "seed", "vocabulary")}
+            write(name=sampler.name, version=sampler.version, **limits)
+            run(sampler, says=lambda one: write(**one._asdict()), **told)
+        except (Unusable, ValueError) as failure:
+            write(unusable=str(failure), value=isinstance(failure, ValueError))
+    return 0
 
 
 def load(name: str) -> Adapter:
@@ -305,11 +411,13 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--list", action="store_true", help="prints the known samplers, and what a sampler can have")
     parser.add_argument("--json", action="store_true", help="prints JSON instead of the table")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE", help="writes a page of Markdown")
+    parser.add_argument("--badge", type=pathlib.Path, metavar="FILE", help="writes JSON for a badge of shields.io")
     parser.add_argument("--only", default="", metavar="WORD", help="checks whose name has this word")
     parser.add_argument("--tv", type=float, default=0.05, help="the distance from the law that is found (0.05)")
     parser.add_argument("--level", type=float, default=1e-6, help="with which probability a right sampler may fail (1e-6)")
     parser.add_argument("--seed", type=int, default=1, help="of the rows and of the first request (1)")
     parser.add_argument("--vocabulary", type=int, default=4099, help="of the large rows (4099)")
+    parser.add_argument("--told", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args(words)
     if given.list:
         print("known:", *KNOWN, "\n", *(f"{name}: {what}" for name, what in FEATURES.items()), sep="\n")
@@ -317,11 +425,15 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     if given.adapter is None:
         parser.error("an adapter is needed")
     sys.path.insert(0, os.getcwd())
+    if given.told is not None:
+        return _told(given.adapter, given.told)
     try:
-        report = run(load(given.adapter), tv=given.tv, level=given.level, seed=given.seed, vocabulary=given.vocabulary,
-                     only=given.only)
+        report = run_apart(given.adapter, tv=given.tv, level=given.level, seed=given.seed, vocabulary=given.vocabulary,
+                           only=given.only)
         if given.page:
             given.page.write_text(report.page())
+        if given.badge:
+            given.badge.write_text(report.badge())
     except (Unusable, ValueError, OSError) as failure:
         print(f"specagg.conformance: {' '.join(str(failure).split())}", file=sys.stderr)
         return 2

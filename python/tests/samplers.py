@@ -5,6 +5,8 @@ method."""
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -127,6 +129,33 @@ class Right:
             other = np.where(there, inverted(left, self.coins(s, 300 + j)), bonus)
             out[:, j] = np.where(on, np.where(accepted, d, other), out[:, j])
             on = on & accepted
+        return out
+
+
+    def next_child(self, p: Any, q: Any, token: Any) -> Any:
+        """What is left of p and of q where a child was rejected: each child was drawn without those before it."""
+        left = np.maximum(p - q, 0)
+        total = left.sum(-1, keepdims=True)
+        q = np.where(np.arange(q.shape[-1]) == token[:, None], 0, q)
+        mass = q.sum(-1, keepdims=True)
+        return np.where(total > 0, left / np.where(total > 0, total, 1), p), q / np.where(mass > 0, mass, 1)
+
+    def verify_tree(self, tokens: Any, parents: Any, q: Any, p: Any, s: Any) -> Any:
+        """Recursive rejection."""
+        out, at = np.full(tokens.shape, -1), np.arange(len(tokens))
+        law_p, law_q = self.probabilities(p, s), self.probabilities(q, s)
+        for b in at:
+            one = dataclasses.replace(s, seeds=s.seeds[b:b + 1], positions=s.positions[b:b + 1])
+            node, count, going = 0, 0, True
+            while going:
+                left, of_q, going = law_p[b, node][None], law_q[b, node][None], False
+                for i in np.flatnonzero(parents[b] == node):
+                    token = tokens[b, i]
+                    if self.coins(one, 400 + i)[0] * of_q[0, token] < left[0, token]:
+                        out[b, count], count, node, going = token, count + 1, i + 1, True
+                        break
+                    left, of_q = self.next_child(left, of_q, tokens[b:b + 1, i])
+            out[b, count] = inverted(left, self.coins(one, 500 + node))[0]
         return out
 
 
@@ -292,11 +321,25 @@ class WrongIdEmitted(Right):
         return np.where(drafts[:, :1] >= p.shape[-1], drafts[:, :1], out)
 
 
+class SecondChildAsFirst(Right):
+    """A node's second child is judged by the whole rows, as if none had been rejected before it."""
+
+    def next_child(self, p: Any, q: Any, token: Any) -> Any:
+        return p, q
+
+
+class DrawnWithReplacement(Right):
+    """A node's second child, drawn without the first, is judged as if it had been drawn with it."""
+
+    def next_child(self, p: Any, q: Any, token: Any) -> Any:
+        return super().next_child(p, q, token)[0], q
+
+
 EVERYTHING = frozenset(FEATURES)
 
 
 def adapted(sampler: Right, has: frozenset[str] = EVERYTHING, **how: Any) -> Adapter:
-    return Adapter(sampler.sample, has, type(sampler).__name__, "1", verify=sampler.verify, **how)
+    return Adapter(sampler.sample, has, type(sampler).__name__, "1", verify=sampler.verify, verify_tree=sampler.verify_tree, **how)
 
 
 @adapter("temperature greedy top_k top_p min_p seeds", name="by hand")
@@ -308,6 +351,24 @@ def by_hand(logits: Any, settings: Any) -> Any:
 def plain(logits: Any, settings: Any) -> Any:
     """A function without @adapter."""
     return Right().sample(logits, settings)[0]
+
+
+@adapter("greedy invalid", name="deadly")
+def deadly(logits: Any, settings: Any) -> Any:
+    """Ends the process on rows that have no law, and at temperature 0."""
+    if settings.temperature == 0:
+        os._exit(3)
+    if np.isnan(logits).any():
+        os.abort()
+    if np.isneginf(logits).all(-1).any():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    print("an engine speaks")
+    return Right().sample(logits, settings)[0]
+
+
+@adapter("greedy", name="deadly at once")
+def deadly_at_once(logits: Any, settings: Any) -> Any:
+    os.abort()
 
 
 wrong = adapted(TemperatureLast())

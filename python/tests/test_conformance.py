@@ -29,7 +29,8 @@ faults = [
     (samplers.LogsBeforeTemperature, "log-probabilities"), (samplers.BonusReusesCoin, "drafts, T 1"),
     (samplers.RoundsReuseCoins, "drafts, all accepted"), (samplers.ResidualOfRawQ, "drafts, T 0.7"),
     (samplers.ResidualOfP, "drafts, T 1"), (samplers.OneHotAsProbabilities, "chosen without chance"),
-    (samplers.PaddingAccepted, "padded with -1"), (samplers.WrongIdEmitted, "drafted ids outside")]
+    (samplers.PaddingAccepted, "padded with -1"), (samplers.WrongIdEmitted, "drafted ids outside"),
+    (samplers.SecondChildAsFirst, "trees, T 1"), (samplers.DrawnWithReplacement, "trees, T 1")]
 
 
 @pytest.mark.parametrize("fault, where", faults, ids=lambda one: getattr(one, "__name__", str(one)))
@@ -55,7 +56,7 @@ def test_a_right_sampler_passes_twenty_times_of_twenty() -> None:
 def test_each_check_of_chance_finds_what_it_states() -> None:
     """A law that is off by the stated distance, spread over all tokens, is found each time; one that is right, never."""
     rng = np.random.default_rng(1)
-    checks = _checks.Checks(samplers.adapted(samplers.Right()), 0.1, 1e-6 / 43, 1, 1031)
+    checks = _checks.Checks(samplers.adapted(samplers.Right()), 0.1, 1e-6 / 45, 1, 1031)
     law = checks.law(checks.small())
     n = checks.planned(law)
     order = np.argsort(law)
@@ -124,7 +125,9 @@ def test_an_error_of_the_sampler_does_not_fit() -> None:
 
 @pytest.mark.parametrize("how, message", [({"has": frozenset({"topk"})}, "there is no topk"), ({"order": "x"}, "there is no 'x'"),
                                           ({"order": "top_k top_p min_p"}, "in any order"),
-                                          ({"has": frozenset({"drafts"})}, "verify: needed for drafts")])
+                                          ({"has": frozenset({"drafts"})}, "verify: needed for drafts"),
+                                          ({"has": frozenset({"trees"})}, "verify_tree: needed"),
+                                          ({"proposed": "best"}, "there is no 'best'; there are sampled")])
 def test_adapters_that_cannot_be(how: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Adapter(**{"sample": samplers.plain, "has": frozenset(), "name": "s", **how})
@@ -137,6 +140,10 @@ def test_a_report_can_be_read() -> None:
     assert read["results"][0]["verdict"] == DOES_NOT and read["results"][0]["p_value"] < 1e-6
     assert "| order: T, top-p | **does not fit** |" in found.page()
     assert "checks fit" in found.summary() and "expected" in found.table()
+    badge = json.loads(found.badge())
+    assert badge["schemaVersion"] == 1 and badge["message"] == "1 of 3 checks fit" and badge["color"] == "red"
+    right = json.loads(run(samplers.by_hand, only="order: T", **QUICK).badge())
+    assert right["message"] == "3 of 3 checks fit" and right["color"] == "brightgreen"
 
 
 def command(*words: str) -> Any:
@@ -157,6 +164,39 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
         unusable = command(name)
         assert unusable.returncode == 2 and message in unusable.stderr and unusable.stderr.count("\n") == 1, unusable.stderr
         assert not unusable.stdout
+
+
+def test_a_check_that_ends_the_process_is_a_fault_and_the_others_go_on(tmp_path: pathlib.Path) -> None:
+    badge = tmp_path / "badge.json"
+    found = command("samplers:deadly", "--tv", "0.3", "--vocabulary", "515", "--json", "--badge", str(badge))
+    assert found.returncode == 1, found.stderr
+    verdicts = {one["check"]: (one["verdict"], one["seen"]) for one in json.loads(found.stdout)["results"]}
+    assert len(verdicts) == len(_checks.ALL)
+    ended = "the process was ended by signal"
+    assert verdicts["row with NaN"] == (DOES_NOT, f"{ended} 6 (SIGABRT)")
+    assert verdicts["row of -inf"] == (DOES_NOT, f"{ended} 11 (SIGSEGV)")
+    assert verdicts["T 0"] == verdicts["ties, T 0"] == (DOES_NOT, "the process ended with status 3")
+    assert verdicts["law"][0] == verdicts["large row, T 1"][0] == FITS and verdicts["top-k 4"][0] == NOT_APPLICABLE
+    assert "an engine speaks" in found.stderr and json.loads(badge.read_text())["color"] == "red"
+    none = command("samplers:deadly_at_once")
+    assert none.returncode == 2 and "signal 6 (SIGABRT) before the first check" in none.stderr and not none.stdout
+
+
+@pytest.mark.parametrize("proposed", conformance.PROPOSED)
+def test_trees_are_proposed_as_the_adapter_says(proposed: str) -> None:
+    def trees(tokens: Any, parents: Any, q: Any, p: Any, s: Any) -> Any:
+        assert (q is None) == (proposed == "top")
+        return specagg.verify_tree(tokens, parents, q, p, proposed=proposed, streams=specagg.Streams(
+            s.seeds, s.positions.astype(np.uint32), requests=0)).tokens
+
+    found = run(Adapter(samplers.plain, frozenset({"trees"}), "s", verify_tree=trees, proposed=proposed), only="trees, T 1", **QUICK)
+    assert found.fits, found.table()
+
+
+def test_a_run_apart_is_a_run() -> None:
+    here, apart = run(load("specagg"), **QUICK), conformance.run_apart("specagg", **QUICK)
+    assert [one._replace(seconds=0) for one in here.results] == [one._replace(seconds=0) for one in apart.results]
+    assert here._counts() == apart._counts() and (here.name, here.version) == (apart.name, apart.version)
 
 
 def test_no_call_has_more_rows_than_an_adapter_takes() -> None:
