@@ -330,14 +330,22 @@ def sample_v2(self: Any, processed_logits: Tensor, expanded_idx_mapping: Tensor,
 
 
 def custom_sampler(self: Any, sampler: Any, *, usual: Setting, own: Callable[..., Any]) -> Any:
-    """In place of ModelState.custom_sampler(), which says what samples. Models that replace it keep their own."""
+    """In place of ModelState.custom_sampler(), which says what samples. Models that replace it keep their own. vLLM calls it
+    once, when the model is loaded. With enable_batch_sharded_sampling each rank's samplers get its part of a batch: settings are kept
+    by the slots of requests, which are the same on all ranks.
+
+    ValueError: an option that the plug-in would not follow."""
     from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
     given, config = own(self, sampler), self.vllm_config
     spec = config.speculative_config
-    if (given is not None or spec is None or spec.rejection_sample_method in ("synthetic", "fly")
-            or config.watermark_config is not None):
+    if given is not None or spec is None or spec.rejection_sample_method in ("synthetic", "fly"):
         return given
+    if config.watermark_config is not None:
+        raise ValueError("SPECAGG_VLLM: watermark_config is not supported with drafts: specagg's random numbers carry no watermark")
+    if getattr(spec, "enable_adaptive_verification", False):  # from 0.33.0 on
+        raise ValueError("SPECAGG_VLLM: enable_adaptive_verification is not supported: it shortens drafts on the device, and the "
+                         "host's lengths are then wrong; set it to false in the speculative config")
     add_request, sampler.specagg_settings = sampler.add_request, {}
 
     def add(req_idx: int, sampling_params: Any) -> None:

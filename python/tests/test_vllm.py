@@ -902,9 +902,57 @@ def test_v2_policies_of_requests(vllm):
 def test_v2_leaves_what_it_does_not_know(vllm):
     synthetic, fly = (made("config/speculative:SpeculativeConfig", rejection_sample_method=name) for name in ("synthetic", "fly"))
     for config in (dict(speculative_config=None), dict(speculative_config=synthetic), dict(speculative_config=fly),
-                   dict(watermark_config=object())):
+                   dict(speculative_config=None, watermark_config=object())):
         assert plug_in.custom_sampler(state_v2(**config), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: None) is None
     assert plug_in.custom_sampler(state_v2(), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: (1, 2)) == (1, 2)
+
+
+def test_v2_refuses_by_name_what_it_would_not_follow(vllm):
+    spec = made("config/speculative:SpeculativeConfig", rejection_sample_method="standard")
+    spec.enable_adaptive_verification = True
+    for name, config in {"watermark_config": dict(watermark_config=object()),
+                         "enable_adaptive_verification": dict(speculative_config=spec)}.items():
+        with pytest.raises(ValueError, match=f"SPECAGG_VLLM: {name} is not supported") as refused:
+            plug_in.custom_sampler(state_v2(**config), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: None)
+        assert "\n" not in str(refused.value)
+    spec.enable_adaptive_verification = False
+    assert plug_in.custom_sampler(state_v2(speculative_config=spec), sampler_v2(1, 1.0), usual=LOSSLESS, own=lambda *args: None)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_v2_parts_of_a_batch_on_ranks_have_its_tokens(vllm, ranks):
+    """Batch-sharded sampling: slot i is rank i mod ranks'; each has the rows of its requests, views into wider ones, all draft
+    logits, and samplers of its own."""
+    many, slots = Many(20), np.random.default_rng(3).permutation(40)[:20]
+    drafts = torch.zeros(40, 2, V)
+    drafts[slots] = many.q.reshape(20, 2, V).log()
+
+    def samplers():
+        both = samplers_v2(sampler_v2(40, 0.7, np.arange(40) * 1000))
+        for slot in range(0, 40, 3):
+            both[0].add_request(slot, params_of(extra_args={"specagg": "token_v3:alpha=0.5,verifier=block"}))
+        return both
+
+    sampler, rejecting = samplers()
+    together = verify_v2(rejecting, many, slots, drafts)[1]
+    whole = {int(slot): one.tolist() for slot, one in zip(slots, together)}
+    draw = "v1/worker/gpu/sample/sampler:Sampler._sample_random"
+    undrafted = called(draw, sampler._sample_random)(many.p[::3], torch.from_numpy(slots), slots, torch.full((20,), 6), None, None,
+                                                     False, False)[0]
+    found, none = {}, {}
+    for rank in range(ranks):
+        mine = np.flatnonzero(slots % ranks == rank)
+        own_sampler, own = samplers()
+        shard = Many(1)
+        shard.p = torch.cat([torch.cat([part(many, i)[2] for i in mine]), torch.zeros(3 * len(mine), 5)], 1)[:, :V]
+        assert not shard.p.is_contiguous()
+        tokens = verify_v2(own, shard, slots[mine], drafts, [many.drafts[i] for i in mine])[1]
+        found |= {int(slot): one.tolist() for slot, one in zip(slots[mine], tokens)}
+        alone = called(draw, own_sampler._sample_random)(shard.p[::3], torch.from_numpy(slots[mine]), slots[mine],
+                                                         torch.full((len(mine),), 6), None, None, False, False)[0]
+        none |= {int(slot): int(one) for slot, one in zip(slots[mine], alone)}
+    assert found == whole
+    assert none == {int(slot): int(one) for slot, one in zip(slots, undrafted)}
 
 
 # ---- tensors on a device ---------------------------------------------------------------------------------------------
