@@ -235,6 +235,96 @@ def _onnxruntime_genai() -> Adapter:
     return Adapter(sample, frozenset(has.split()), "ONNX Runtime GenAI", _version("onnxruntime-genai"), most=32)
 
 
+def _openvino_model(rows: Logits) -> Any:
+    """A decoder for OpenVINO whose logits after an id are the row of that number. Its cache holds positions, and is used times 0."""
+    import openvino as ov
+    from openvino import opset15 as op
+
+    def number(x: Any, kind: Any = np.int64) -> Any:
+        return op.constant(np.array(x, kind))
+
+    def given(name: str, shape: list[int], kind: Any) -> Any:
+        node = op.parameter(shape, kind, name=name)
+        node.output(0).set_names({name})
+        return node
+
+    ids, mask, at = (given(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask", "position_ids"))
+    beam = given("beam_idx", [-1], np.int32)
+    info = ov.op.util.VariableInfo()
+    info.data_shape, info.data_type = ov.PartialShape([-1, 1, -1, 1]), ov.Type.f32
+    info.variable_id = "past_key_values.0.keypresent.0.key"
+    cache, shape = ov.op.util.Variable(info), op.shape_of(ids)
+    batch, length = (op.slice(shape, number([i]), number([i + 1]), number([1])) for i in (0, 1))
+    empty = op.concat([batch, number([1]), op.subtract(length, length), number([1])], 0)
+    past = op.gather(op.read_value(op.broadcast(number(0, np.float32), empty), cache), beam, number(0))
+    new = op.unsqueeze(op.unsqueeze(op.convert(at, np.float32), number(1)), number(3))
+    present = op.concat([past, new], 2)
+    logits = op.gather(op.constant(rows), ids, number(0))
+    for used, axes in (present, [0, 1, 2, 3]), (op.convert(mask, np.float32), [0, 1]):
+        logits = op.add(logits, op.multiply(op.reduce_sum(used, number(axes), False), number(0, np.float32)))
+    logits.output(0).set_names({"logits"})
+    return ov.Model([op.result(logits)], [op.assign(present, cache)], [ids, mask, at, beam], "given")
+
+
+def _openvino_tokenizer(folder: Any) -> Any:
+    """A tokenizer that is never used, as prompts are ids: it makes one id 0 of any text."""
+    import openvino as ov
+    import openvino_genai as genai
+    from openvino import opset15 as op
+
+    text = op.parameter([-1], ov.Type.string, name="string_input")
+    column, results = op.concat([op.shape_of(text), op.constant(np.array([1]))], 0), []
+    for name in "input_ids", "attention_mask":
+        node = op.broadcast(op.constant(np.int64(0)), column)
+        node.output(0).set_names({name})
+        results.append(op.result(node))
+    ov.save_model(ov.Model(results, [text], "tokenizer"), folder / "openvino_tokenizer.xml")
+    return genai.Tokenizer(folder)
+
+
+def _openvino_genai() -> Adapter:
+    """LLMPipeline of OpenVINO GenAI, of a model whose logits are the given rows: the last id of a prompt says which. Each row is a
+    request of its own, as all requests of a call have one seed."""
+    import pathlib
+    import tempfile
+
+    import openvino as ov
+    import openvino_genai as genai
+
+    folder = pathlib.Path(tempfile.mkdtemp())
+    tokenizer = _openvino_tokenizer(folder)
+    known: dict[bytes, Any] = {}
+
+    def pipeline(rows: Logits) -> Any:
+        key = rows.tobytes()
+        if key not in known:
+            ov.save_model(_openvino_model(rows), folder / "model.xml", compress_to_fp16=False)
+            known.clear()
+            known[key] = genai.LLMPipeline(
+                (folder / "model.xml").read_text(), ov.Tensor(np.fromfile(folder / "model.bin", np.uint8)), tokenizer, "CPU",
+                genai.GenerationConfig(max_new_tokens=1), INFERENCE_PRECISION_HINT="f32", INFERENCE_NUM_THREADS=1)
+        return known[key]
+
+    def sample(logits: Logits, s: Settings) -> Any:
+        rows, of = np.unique(logits, axis=0, return_inverse=True)
+        ready, size = pipeline(np.ascontiguousarray(rows)), logits.shape[1]
+        how = genai.GenerationConfig(max_new_tokens=1, do_sample=s.temperature > 0, top_k=s.top_k or size, top_p=s.top_p,
+                                     temperature=s.temperature or 1.0, repetition_penalty=s.repetition, ignore_eos=True)
+        how.eos_token_id, how.stop_token_ids = size, {size}  # no id of the vocabulary
+        if s.min_p:
+            how.min_p = s.min_p
+        tokens = []
+        for i, seed in zip(of.reshape(-1), s.seeds):
+            prompt = np.array([[*(one for one in s.history if one != i), int(i)]], np.int64)
+            how.rng_seed = int(seed)
+            given = ready.generate(genai.TokenizedInputs(ov.Tensor(prompt), ov.Tensor(np.ones_like(prompt))), how)
+            tokens.append(given.tokens[0][0])
+        return np.array(tokens, np.int64)
+
+    has = "temperature greedy top_k top_p min_p repetition seeds invalid"
+    return Adapter(sample, frozenset(has.split()), "OpenVINO GenAI", _version("openvino-genai"), most=512)
+
+
 def _llama_cpp() -> Adapter:
     """The samplers of llama.cpp by llama-cpp-python: a chain of top-k, top-p, min-p, temperature, dist."""
     import ctypes
@@ -265,12 +355,12 @@ def _llama_cpp() -> Adapter:
             c.llama_sampler_free(chain)
         return tokens
 
-    has = "temperature greedy top_k top_p min_p repetition presence frequency seeds"  # not invalid: a row of NaN may end the process
+    has = "temperature greedy top_k top_p min_p repetition presence frequency seeds invalid"
     return Adapter(sample, frozenset(has.split()), "llama.cpp", "llama-cpp-python " + _version("llama-cpp-python"),
                    order="llama-cpp")
 
 
 KNOWN.update({"transformers": _transformers, "mlx-lm": _mlx_lm, "executorch": _executorch,
               "executorch-seeds": lambda: _executorch("seeds"),
-              "executorch-gumbel": _executorch_gumbel, "onnxruntime-genai": _onnxruntime_genai,
+              "executorch-gumbel": _executorch_gumbel, "onnxruntime-genai": _onnxruntime_genai, "openvino-genai": _openvino_genai,
               "llama-cpp-python": _llama_cpp})
