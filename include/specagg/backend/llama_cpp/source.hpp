@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include <specagg/backend/engine_source.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/token.hpp>
 
@@ -200,13 +201,13 @@ class source {
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<float> logits) {
     const std::size_t rows = logits.size() / vocab_, before = nodes_.size();
-    if (!trees_ || parents.size() != tokens.size() || rows * vocab_ != logits.size() ||
-        rows > tokens.size())
+    if (!trees_ || parents.size() != tokens.size() || rows * vocab_ != logits.size())
       return status::invalid_parameter;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (parents[i] > before + i) return status::invalid_parameter;
-    if (!in_vocabulary(tokens)) return status::token_out_of_range;
-    if (tokens.size() > capacity() - position()) return status::context_full;
+    if (const status s = detail::refusal(tokens, rows, vocab_, capacity() - position());
+        s != status::ok)
+      return s;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (!add_node(tokens[i], parents[i])) {
         cut_tree(before);
@@ -260,20 +261,14 @@ class source {
   bool remove(llama_seq_id sequence, llama_pos from) {
     return llama_memory_seq_rm(memory_, sequence, from, -1);
   }
-  bool in_vocabulary(std::span<const token_id> tokens) const {
-    return std::all_of(tokens.begin(), tokens.end(),
-                       [&](token_id t) { return t >= 0 && std::size_t(t) < vocab_; });
-  }
   void copy_row(std::size_t in_call, std::span<float> logits, std::size_t j) const {
     std::copy_n(llama_get_logits_ith(context_, std::int32_t(in_call)), vocab_,
                 logits.data() + j * vocab_);
   }
 
   status takes(std::span<const token_id> tokens, std::size_t rows) const {
-    if (!nodes_.empty() || rows > tokens.size()) return status::invalid_parameter;
-    if (tokens.size() > capacity() - std::min(text_.size(), capacity()))
-      return status::context_full;
-    return in_vocabulary(tokens) ? status::ok : status::token_out_of_range;
+    if (!nodes_.empty()) return status::invalid_parameter;
+    return detail::refusal(tokens, rows, vocab_, capacity() - std::min(text_.size(), capacity()));
   }
   // Token k of the call that is made: the `ahead`-th after the text of `of`.
   void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {

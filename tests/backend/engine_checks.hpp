@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of all adapters of engines ask of a source.
+#pragma once
+#include <specagg/decoders.hpp>
+
+#include <specagg/audit/goodness_of_fit.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace test {
+
+using specagg::status;
+using specagg::token_id;
+
+inline std::vector<token_id> random_tokens(std::size_t count, std::size_t vocab,
+                                           unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<token_id> tokens(count);
+  for (auto& t : tokens) t = token_id(random() % vocab);
+  return tokens;
+}
+// The rows after all these tokens, appended in calls of at most `most`.
+std::vector<float> rows_in_calls_of(std::size_t most, auto& source,
+                                    std::span<const token_id> tokens) {
+  const std::size_t V = source.vocab_size();
+  std::vector<float> rows(tokens.size() * V);
+  for (std::size_t i = 0; i < tokens.size(); i += most) {
+    const std::size_t n = std::min(most, tokens.size() - i);
+    REQUIRE(source.extend(tokens.subspan(i, n), std::span(rows).subspan(i * V, n * V)) ==
+            status::ok);
+  }
+  return rows;
+}
+inline double largest_difference(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    REQUIRE(std::isfinite(a[i]));
+    most = std::max(most, std::fabs(double{a[i]} - double{b[i]}));
+  }
+  return most;
+}
+
+// What is refused appends nothing; after a rollback, over wrong tokens, rows differ from what they
+// were by at most `tolerance`.
+void check_engine(auto& source, double tolerance) {
+  const std::size_t V = source.vocab_size(), n = source.capacity() / 2;
+  REQUIRE(source.rollback(0) == status::ok);
+  const auto tokens = random_tokens(n, V);
+  const auto due = rows_in_calls_of(1, source, tokens);
+  CHECK(largest_difference(std::span(due).first(V), std::span(due).last(V)) > 10 * tolerance);
+  CHECK(std::ranges::equal(source.tokens(), tokens));
+  std::mt19937 random(5);
+  for (int i = 0; i < 30; ++i) {
+    const std::size_t at = random() % n, again = 1 + random() % (n - at);
+    REQUIRE(source.rollback(at) == status::ok);
+    REQUIRE(source.position() == at);
+    rows_in_calls_of(4, source, random_tokens(1 + random() % 4, V, unsigned(i)));
+    REQUIRE(source.rollback(at) == status::ok);
+    const auto some = std::span(tokens).subspan(at, again);
+    // Of some of them, the rows of the last ones alone.
+    const std::size_t rows = 1 + random() % again;
+    std::vector<float> got(rows * V);
+    REQUIRE(source.extend(some, got) == status::ok);
+    const auto expected = std::span(due).subspan((at + again - rows) * V, rows * V);
+    CHECK(largest_difference(got, expected) <= tolerance);
+    REQUIRE(source.extend(std::span(tokens).subspan(at + again), {}) == status::ok);
+  }
+  REQUIRE(source.rollback(n + 1) == status::ok);  // beyond what there is: nothing is removed
+  CHECK(source.position() == n);
+  std::vector<float> logits(3 * V);
+  const std::vector<token_id> outside = {1, 2, token_id(V)}, negative = {1, specagg::no_token};
+  CHECK(source.extend(outside, {}) == status::token_out_of_range);
+  CHECK(source.extend(negative, {}) == status::token_out_of_range);
+  CHECK(source.extend(std::span(tokens).first(2), logits) == status::invalid_parameter);
+  CHECK(source.extend(std::span(tokens).first(3), std::span(logits).first(V + 1)) ==
+        status::invalid_parameter);
+  const auto many = random_tokens(source.capacity() - n + 1, V);
+  CHECK(source.extend(many, {}) == status::context_full);
+  CHECK(source.position() == n);
+  REQUIRE(source.extend(std::span(many).first(many.size() - 1), {}) == status::ok);
+  CHECK(source.position() == source.capacity());
+  REQUIRE(source.rollback(n - 1) == status::ok);
+  const auto last = rows_in_calls_of(1, source, std::span(tokens).last(1));
+  CHECK(largest_difference(last, std::span(due).last(V)) <= tolerance);
+}
+
+// A text of `most` tokens after the token `first`.
+std::vector<token_id> text_of(auto& draft, auto& target, token_id first, std::size_t most,
+                              double temperature, std::uint64_t seed) {
+  constexpr std::size_t gamma = 3;
+  std::vector<token_id> buffer(1 + most + gamma, first);
+  specagg::text t{buffer, 1};
+  const specagg::decode_options options{.gamma = gamma, .sample = {.temperature = temperature}};
+  specagg::speculative_workspace<float> work(target.vocab_size(), options);
+  specagg::random_streams random(seed);
+  REQUIRE(specagg::speculative_decode(draft, target, specagg::lossless{}, random,
+                                      {.text = t, .most = most, .work = work}) == status::ok);
+  return {buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size)};
+}
+
+// At temperature 0 a text with drafts is the target's own, after each token of the vocabulary.
+void check_texts_at_0(auto& draft, auto& target, std::size_t most) {
+  const std::size_t V = target.vocab_size();
+  std::vector<float> row(V);
+  std::size_t rejected = 0;
+  for (token_id first = 0; std::size_t(first) < V; ++first) {
+    std::vector<token_id> alone, drafted;
+    for (auto* model : {&target, &draft}) {
+      REQUIRE(model->rollback(0) == status::ok);
+      auto& into = model == &target ? alone : drafted;
+      for (token_id t = first; into.size() < most;) {
+        REQUIRE(model->extend(std::span(&t, 1), row) == status::ok);
+        into.push_back(t = token_id(std::max_element(row.begin(), row.end()) - row.begin()));
+      }
+    }
+    rejected += drafted != alone;
+    CHECK(text_of(draft, target, first, most, 0, 1) == alone);
+  }
+  CHECK(rejected > 0);  // some drafts are not the target's
+}
+
+// Texts of two tokens with drafts at temperature 1 have the target's law, and the draft model's own
+// texts have not: the p-values of as many texts of each say so.
+void check_law(auto& draft, auto& target, std::size_t texts) {
+  const std::size_t V = target.vocab_size();
+  const token_id first = 3;
+  const auto softmax = [](std::span<const float> row) {
+    const double most = *std::max_element(row.begin(), row.end());
+    std::vector<double> p;
+    double sum = 0;
+    for (const float x : row) sum += p.emplace_back(std::exp(double{x} - most));
+    for (double& x : p) x /= sum;
+    return p;
+  };
+  std::vector<double> law(V * V);
+  std::vector<float> row(V);
+  REQUIRE(target.rollback(0) == status::ok);
+  REQUIRE(target.extend(std::span(&first, 1), row) == status::ok);
+  const auto one = softmax(row);
+  for (token_id x = 0; std::size_t(x) < V; ++x) {
+    REQUIRE(target.rollback(1) == status::ok);
+    REQUIRE(target.extend(std::span(&x, 1), row) == status::ok);
+    const auto two = softmax(row);
+    for (std::size_t y = 0; y < V; ++y) law[std::size_t(x) * V + y] = one[std::size_t(x)] * two[y];
+  }
+  for (auto* writer : {&target, &draft}) {
+    std::vector<double> counts(V * V);
+    for (std::size_t i = 0; i < texts; ++i) {
+      const auto text = text_of(draft, *writer, first, 2, 1, i);
+      ++counts[std::size_t(text[0]) * V + std::size_t(text[1])];
+    }
+    const auto fit = specagg::goodness_of_fit(counts, law, specagg::usual_false_alarm);
+    std::printf("%zu texts of the %s: p-value %.2g, distance %.4f where %.4f is due\n", texts,
+                writer == &target ? "target" : "draft model", fit.p_value, fit.distance,
+                fit.expected_distance);
+    CHECK(fit.passed == (writer == &target));
+  }
+}
+
+}  // namespace test
