@@ -42,6 +42,26 @@ macro(specagg_find_llama_cpp)
   endif()
 endmacro()
 
+# The libraries of ExecuTorch's package on PyPI, with the kernels and delegates in it, where CMAKE_PREFIX_PATH names the
+# package's folder. It makes targets of its own for CMake 3.28 and newer, and variables for all.
+macro(specagg_find_executorch)
+  if(NOT TARGET specagg::executorch_runtime)
+    find_package(executorch CONFIG QUIET)
+    if(EXECUTORCH_RUNTIME_LIBRARY_DIR)
+      add_library(specagg::executorch_runtime INTERFACE IMPORTED GLOBAL)
+      target_include_directories(specagg::executorch_runtime SYSTEM INTERFACE ${EXECUTORCH_INCLUDE_DIRS})
+      target_compile_definitions(specagg::executorch_runtime INTERFACE ${EXECUTORCH_COMPILE_DEFINITIONS})
+      target_link_libraries(specagg::executorch_runtime INTERFACE ${EXECUTORCH_LIBRARIES})
+      target_link_options(specagg::executorch_runtime INTERFACE "LINKER:-rpath,${EXECUTORCH_RUNTIME_LIBRARY_DIR}")
+    endif()
+  endif()
+endmacro()
+
+# OpenVINO where CMake finds it: its package on PyPI has a folder cmake that CMAKE_PREFIX_PATH or OpenVINO_DIR can name.
+macro(specagg_find_openvino)
+  find_package(OpenVINO CONFIG QUIET COMPONENTS Runtime)
+endmacro()
+
 macro(specagg_find_cuda)
   find_package(CUDAToolkit 12 QUIET)
 endmacro()

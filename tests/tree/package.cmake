@@ -36,6 +36,14 @@ if(TARGET llama)
   specagg_consumer("find_package COMPONENTS llama_cpp" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
     -DCOMPONENTS=llama_cpp)
 endif()
+if(TARGET specagg::executorch_runtime)
+  specagg_consumer("find_package COMPONENTS executorch" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCOMPONENTS=executorch -Dexecutorch_DIR=${executorch_DIR})
+endif()
+if(TARGET openvino::runtime)
+  specagg_consumer("find_package COMPONENTS openvino" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCOMPONENTS=openvino -DOpenVINO_DIR=${OpenVINO_DIR})
+endif()
 if(TARGET gRPC::grpc++)
   specagg_consumer("find_package COMPONENTS net" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=net)
 else()

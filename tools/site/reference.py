@@ -14,7 +14,8 @@ import public_names
 HEADERS = ROOT / "include/specagg"
 FOLDERS = {"": "Core", "rows": "Rows", "kernel": "Kernels", "policy": "Policies", "verify": "Verifiers", "audit": "Audits",
            "draft": "Drafters", "decode": "Decoders", "plan": "Plans", "sites": "Two sites", "sites/net": "Network",
-           "backend/cpu": "CPU", "backend/cuda": "CUDA", "backend/llama_cpp": "llama.cpp"}
+           "backend/cpu": "CPU", "backend/cuda": "CUDA", "backend/llama_cpp": "llama.cpp",
+           "backend": "Engines", "backend/executorch": "ExecuTorch", "backend/openvino": "OpenVINO"}
 MODULES = {"specagg": "__init__", **{f"specagg.{m}": m for m in ("plan", "hf", "traced", "testing", "cuda", "vllm")}}
 
 
