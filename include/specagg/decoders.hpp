@@ -12,6 +12,7 @@
 #include <specagg/text.hpp>
 #include <specagg/plan/side.hpp>
 #include <specagg/plan/acceptance.hpp>
+#include <specagg/plan/acceptance_record.hpp>
 #include <specagg/plan/speedup.hpp>
 #include <specagg/plan/draft_length.hpp>
 #include <specagg/plan/load.hpp>

@@ -279,5 +279,6 @@ SPECAGG_END
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/stateful.hpp>
+#include <specagg/verify/synthetic.hpp>
 #include <specagg/kernels.hpp>
 #include <specagg/detail/restore_macros.hpp>

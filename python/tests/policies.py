@@ -147,7 +147,7 @@ def logit_comparison(q, p):
 
 
 @traced
-def synthetic(q, p, rate=0.0):
+def rate_bound(q, p, rate=0.0):
     tv = sum(maximum(p - q, 0))
     far = tv - (1 - rate)
     w = where(far > 0, where(far < tv, far / tv, 1), 0)

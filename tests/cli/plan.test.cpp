@@ -199,8 +199,8 @@ TEST_CASE("plan prints numbers or refuses: never inf, never nan", "[more]") {
   CHECK(finite("dragon --a-r 1 --c-r 1e-9 --c-l 0 --t-l 1e9 --t-r 1e9 --tokens 10"));
 }
 TEST_CASE("every plan has --help") {
-  for (const char* command : {"--help", "cos --help", "speculative --help", "dssd --help",
-                              "dragon --help", "schedulers --help"}) {
+  for (const char* command : {"--help", "cos --help", "speculative --help", "record --help",
+                              "dssd --help", "dragon --help", "schedulers --help"}) {
     const ran r = plan(command);
     CHECK(r.status == 0);
     CHECK(r.out.find("--help") != std::string::npos);

@@ -205,6 +205,75 @@ def counts():
     print(f"{len(ended)} texts, {cut} of them cut in a draft, count what they show")
 
 
+def record():
+    """What vLLM's clients read: the record of a request, and the counters of all."""
+    gamma, shown = 4, {}
+    with running("--requests", 4, "--context", 256, "--gamma", gamma, "--per-request-spec-decode-metrics", "detailed") as s:
+        histogram, drafted, stops = [0] * (gamma + 1), 0, 0
+        for i in range(60):
+            what = {"prompt": PROMPTS[i % 6], "max_tokens": 20 + i % 7, "temperature": [0, 1][i % 2], "seed": i, "origins": True,
+                    "draft": ["model", "lookup"][i // 30], "gamma": 1 + i % gamma, **({"stop": "e"} if i % 5 == 0 else {})}
+            got = s.complete(**what)
+            m, usage = got["metrics"]["speculative_decoding"], got["usage"]
+            steps, accepted = m["num_spec_steps"], m["num_accepted_draft_tokens"]
+            if steps == 0: m |= {"per_step_accepted": [], "per_step_drafted": []}  # left out, as by vLLM
+            assert len(m["acceptance_histogram"]) == what["gamma"] + 1 == m["num_spec_tokens"] + 1
+            assert sum(m["acceptance_histogram"]) == steps == len(m["per_step_accepted"]) == len(m["per_step_drafted"])
+            assert sum(j * n for j, n in enumerate(m["acceptance_histogram"])) == accepted == sum(m["per_step_accepted"])
+            assert sum(m["per_step_drafted"]) == m["num_draft_tokens"] and all(
+                a <= d <= what["gamma"] for a, d in zip(m["per_step_accepted"], m["per_step_drafted"]))
+            assert m["mean_acceptance_length"] == (1 + accepted / steps if steps else 1)
+            assert m["draft_acceptance_rate"] == (accepted / m["num_draft_tokens"] if steps else 0)
+            in_text = got["choices"][0]["origins"].count("draft")
+            assert accepted >= in_text if "stop" in what else accepted == in_text, f"{what}: {got}"
+            stops += accepted > in_text
+            assert steps <= usage["steps"] and all(d > 0 for d in m["per_step_drafted"])
+            for j, n in enumerate(m["acceptance_histogram"]): histogram[j] += n
+            drafted += m["num_draft_tokens"]
+        assert stops > 0, "no stop string cut a draft"
+        text = s.call("GET", "/metrics")[1]
+        for name, more, value in re.findall(r'^vllm:spec_decode_num_(\w+)_total\{engine="0",model_name="target"(.*?)\} (\S+)$', text, re.M):
+            shown[name + more] = float(value)
+        at_least = [sum(histogram[j:]) for j in range(gamma + 2)]
+        due = {"drafts": at_least[0], "draft_tokens": drafted, "accepted_tokens": sum(at_least[1:])}
+        due |= {f'accepted_tokens_per_pos,position="{j}"': at_least[j + 1] for j in range(gamma)}
+        assert shown == due and at_least[gamma] > 0, f"{shown}, {due}"
+        two = s.complete(prompt="And", n=2, seed=1), s.complete(prompt=["And", "The"], seed=1), s.complete(prompt="And", draft="none")
+        assert not any("metrics" in t for t in two)
+        what = {"prompt": "And it", "max_tokens": 20, "seed": 1}
+        whole = s.complete(**what)["metrics"]
+        streamed = s.call("POST", "/v1/completions", {**what, "stream": True, "stream_options": {"include_usage": True}})[1]
+        parts = [json.loads(e.removeprefix("data: ")) for e in streamed.split("\n\n") if e.startswith("data: {")]
+        assert parts[-1]["metrics"] == whole and not any("metrics" in p for p in parts[:-1])
+    for level in ("none", "summary"):
+        with running("--per-request-spec-decode-metrics", level) as s:
+            got = s.complete(**what)
+            assert ("metrics" in got) == (level == "summary") and "per_step" not in json.dumps(got)
+    print(f"records of {at_least[0]} drafts are as vLLM's, {stops} beyond a stop string")
+
+
+def synthetic():
+    """--synthetic-acceptance-length: the mean that is asked for, and the least variance."""
+    for length, gamma in ((1, 3), (2.6, 3), (3.25, 4), (5, 4)):
+        with running("--requests", 4, "--context", 512, "--gamma", gamma, "--synthetic-acceptance-length", length) as s:
+            drafts = ["model", "model", "none"] if length != 2.6 else ["model"] * 3
+            got = at_once([lambda i=i: s.complete(prompt=PROMPTS[i % 6], max_tokens=400, seed=i, draft=drafts[i % 3],
+                                                  temperature=[0, 1][i % 2], logprobs=0, logit_bias={END: -100}) for i in range(12)])
+            full = [0] * (gamma + 1)  # of steps, but for the last two of each text, which may be short
+            for g in got:
+                if "metrics" not in g: continue
+                for j, n in enumerate(g["metrics"]["speculative_decoding"]["acceptance_histogram"]): full[j] += n
+                assert len(g["choices"][0]["logprobs"]["tokens"]) == 400 and None in g["choices"][0]["logprobs"]["pi_logprobs"]
+            low = int(length - 1)
+            steps, near = sum(full), full[low] + (full[low + 1] if low < gamma else 0)
+            assert steps - near <= 2 * len(got), f"length {length}: {full}"
+            mean, part = 1 + sum(j * n for j, n in enumerate(full)) / steps, (length - 1) % 1
+            assert abs(mean - length) < 5 * math.sqrt(part * (1 - part) / steps) + 2 * gamma * len(got) / steps, f"{mean}, not {length}"
+    refused = subprocess.run([server, "--target", TARGET, "--gamma", "2", "--synthetic-acceptance-length", "3.5"], capture_output=True, text=True)
+    assert refused.returncode == 2 and "at most 3 tokens" in refused.stderr, refused.stderr
+    print("synthetic acceptance has the length that is asked for")
+
+
 def calls_are_shared():
     with running("--requests", 8, "--context", 128) as s:  # not exact: one call for all
         s.process.send_signal(signal.SIGSTOP)  # all are there when the first is read
@@ -1304,7 +1373,7 @@ def thousand_connections():
     print("1,000 connections, half of them killed: the other texts are those of the requests alone")
 
 
-QUICK = ["command_line", "keys", "page", "forms", "choices", "counts", "logprobs", "streams", "texts_at_once", "calls_are_shared", "prefixes",
+QUICK = ["command_line", "keys", "page", "forms", "choices", "counts", "record", "synthetic", "logprobs", "streams", "texts_at_once", "calls_are_shared", "prefixes",
          "full", "small_draft", "unused", "forms_of_http", "stops"]
 REST = ["chat", "bursts", "bodies", "few_threads", "ports", "clients_that_leave", "hostile", "arrivals", "memory", "little_memory", "heads", "ten_thousand_stops",
         "thousand_connections", "cancels_at_random", "openai_client"]

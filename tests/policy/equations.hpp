@@ -197,7 +197,7 @@ inline row fuzzy(const given& x) {
 inline row mixture(const given& x, number w) {
   return each(x, [w](number q, number p) { return w * q + (1 - w) * p; });
 }
-inline row synthetic(const given& x) {
+inline row rate_bound(const given& x) {
   const number tv = distance(x);
   return mixture(x, tv > 0 ? positive(x["rate"] - 1 + tv) / tv : 0);
 }
@@ -236,7 +236,7 @@ inline const std::map<std::string, std::function<row(const given&)>> of{
     {"margin", [](const given& x) { return likeliest(x, 2, (1 - x["alpha"]) * largest(x.p)); }},
     {"logit-comparison",
      [](const given& x) { return token_cascade(x, [](number q, number p) { return p >= q; }); }},
-    {"synthetic", synthetic},
+    {"rate-bound", rate_bound},
     {"ensemble", [](const given& x) { return mixture(x, x["lambda"]); }},
     {"contrastive", contrastive},
     {"geometric", [](const given& x) { return log_linear(x, x["lambda"], 1 - x["lambda"]); }},

@@ -22,6 +22,11 @@ constexpr std::size_t most_automatic = 32;  // tokens drafted by --gamma auto, a
 // levels, and children of a node, of --tree auto
 constexpr std::size_t deepest_tree = 8, widest_tree = 4;
 
+// What --synthetic-acceptance-length asks for; null: nothing.
+const synthetic_acceptance* asked_for(const std::optional<synthetic_acceptance>& synthetic) {
+  return synthetic ? &*synthetic : nullptr;
+}
+
 auto report_rounds(const decoding& j) {
   return [&j](const speculative_result& r, const auto& work) {
     j.after_round({r.drafted, r.accepted, r.emitted,
@@ -105,7 +110,8 @@ void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
   d.sparse = d.head;
   const bool measure = o.compare;
   d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed,
-               g = d.drafts, automatic = d.automatic](std::size_t vocabulary, std::size_t) {
+               synthetic = d.synthetic, g = d.drafts,
+               automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     std::vector<float> logits(names.back() == "model" && dense ? (g + 1) * vocabulary : 0);
     return [=, work = drafting_workspace<float, named_drafters::row_type>(
                    vocabulary, {.gamma = g})](const decoding& j) mutable {
@@ -131,7 +137,7 @@ void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
                                    .processor = j.processor,
                                    .accept = j.accept,
                                    .after_round = report_rounds(j)},
-                                  verifier, length);
+                                  synthetic_verifier(verifier, asked_for(synthetic)), length);
       });
     };
   };
@@ -145,7 +151,11 @@ void with_models(decoder& d, const generate_options& o, const any_policy& policy
   const bool raw = in_raw_space(d, policy, !stateful && combiner.has_value());
   // acceptances cost a pass over both rows of every drafted position
   const bool measure = o.compare;
+  if (d.synthetic && (raw || stateful))
+    refuse("--synthetic-acceptance-length",
+           "--policy " + d.policy + (stateful ? " has a state" : " combines raw logits"));
   d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
+               synthetic = d.synthetic,
                automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, {.gamma = g}),
             combined = std::vector<float>(raw ? vocabulary : 0),
@@ -176,7 +186,9 @@ void with_models(decoder& d, const generate_options& o, const any_policy& policy
           states[0] = stateful->policy.begin();
           return run(stateful->policy, stateful_verifier(verifier, std::span(states)));
         }
-        return with_policy(policy, [&](const auto& chosen) { return run(chosen, verifier); });
+        return with_policy(policy, [&](const auto& chosen) {
+          return run(chosen, synthetic_verifier(verifier, asked_for(synthetic)));
+        });
       });
     };
   };
@@ -200,6 +212,14 @@ void prepare_speculative(decoder& d, const generate_options& o) {
   if (gamma.size() != 1)
     refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
+  if (o.synthetic_length) {
+    if (d.automatic || *o.synthetic_length > double(d.drafts + 1))
+      refuse(fmt::format("--synthetic-acceptance-length {:g}", *o.synthetic_length),
+             d.automatic
+                 ? "--gamma auto drafts by what is accepted"
+                 : fmt::format("--gamma {} has at most {} tokens a round", d.drafts, d.drafts + 1));
+    d.synthetic = specagg::synthetic_acceptance{*o.synthetic_length};
+  }
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
   const std::shared_ptr<const stateful_policy> stateful = parse_stateful(d.policy);

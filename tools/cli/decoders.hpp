@@ -3,6 +3,7 @@
 // decode.
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +70,7 @@ struct decoder {
   // is the last
   std::vector<std::string> drafters;
   bool lookup_first = false;  // before models that take turns
+  std::optional<specagg::synthetic_acceptance> synthetic;
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary,
                                                                 std::size_t most)>

@@ -21,6 +21,7 @@ struct generate_options {
   std::string tree, propose;               // the same
   std::optional<std::size_t> longest_run;  // the same
   std::string space;                       // empty: the policy's own default
+  std::optional<double> synthetic_length;  // none: drafts are verified
   // none: a bundled one, or with chat the first line of standard input
   std::optional<std::string> prompt;
   std::string prompt_file;

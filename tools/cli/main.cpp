@@ -17,6 +17,7 @@
 #include "files.hpp"
 #include "generate.hpp"
 #include "law.hpp"
+#include "lists.hpp"
 #include "manual.hpp"
 #include "options.hpp"
 #include "plan.hpp"
@@ -108,6 +109,11 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each "
                 "model, N,N,... [4]");
+  g->add_option("--synthetic-acceptance-length", o.synthetic_length,
+                "For benchmarks: tokens a round has on average, at most gamma + 1, whatever the "
+                "models say; the text has no law")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1.0, double(cli::most_drafted + 1)));
   add_tree(g, o.tree, o.propose, "N,N,...|auto");
   g->add_option(
       "--longest-run", o.longest_run,

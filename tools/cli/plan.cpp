@@ -170,6 +170,7 @@ void add_plan(CLI::App& app) {
   plan->require_subcommand(1);
   add_cos(*plan);
   add_speculative(*plan);
+  add_record(*plan);
   add_dssd(*plan);
   add_dragon(*plan);
   add_acceptance(*plan);

@@ -7,7 +7,7 @@ class App;
 
 namespace cli {
 
-// specagg plan cos|speculative|dssd|dragon|acceptance: the closed forms of include/specagg/plan.
+// specagg plan cos|speculative|record|dssd|dragon|acceptance: the formulas of include/specagg/plan.
 // Throws specagg::error for parameters out of range.
 void add_plan(CLI::App& app);
 // specagg plan schedulers: no closed form, but a simulation (schedulers.cpp).

@@ -43,6 +43,8 @@ CLI::App* add(CLI::App& plan, const char* name, const char* what, std::shared_pt
   return sub;
 }
 
+// plan_record.cpp
+void add_record(CLI::App& plan);
 // plan_sites.cpp
 void add_dssd(CLI::App& plan);
 void add_dragon(CLI::App& plan);

@@ -51,8 +51,9 @@ inline std::size_t memory_of_json(const news& n, const request& asked) {
 // The JSON of answers, or of a part of them.
 class writer {
  public:
-  writer(const std::string& model, bool chat, bool stream, const cli::tokenizer& tokens)
-      : tokens_(tokens), chat_(chat), stream_(stream) {
+  writer(const std::string& model, bool chat, bool stream, const cli::tokenizer& tokens,
+         step_metrics of_steps)
+      : tokens_(tokens), chat_(chat), stream_(stream), of_steps_(of_steps) {
     static std::atomic<std::uint64_t> number = 0;
     all_["id"] =
         fmt::format("{}-{:x}-{}", chat ? "chatcmpl" : "cmpl", std::time(nullptr), number++);
@@ -153,6 +154,9 @@ class writer {
     return valid ? piece : spelled;
   }
   void add_usage(const answers& all) {
+    // as vLLM, of one text alone, and only where something may be drafted
+    if (of_steps_ != step_metrics::none && all.size() == 1 && all[0].asked().gamma > 0)
+      all_["metrics"] = {{"speculative_decoding", speculative_decoding(all[0].asked())}};
     std::size_t before = 0, written = 0, steps = 0, drafted = 0, accepted = 0;
     for (const answer& a : all) {
       const request& r = a.asked();
@@ -172,8 +176,27 @@ class writer {
          {{"accepted_prediction_tokens", accepted},
           {"rejected_prediction_tokens", drafted - accepted}}}};
   }
+  // vLLM's record of a request (its SpeculativeDecodingMetrics).
+  json speculative_decoding(const request& r) const {
+    std::vector<std::uint64_t> histogram(r.gamma + 1);
+    for (std::size_t j = 0; j < r.record.accepted.size(); ++j)
+      histogram[j] = std::uint64_t(r.record.accepted[j]);
+    json all = {{"mean_acceptance_length", r.record.length()},
+                {"draft_acceptance_rate", r.record.rate()},
+                {"acceptance_histogram", histogram},
+                {"num_spec_steps", std::uint64_t(r.record.steps())},
+                {"num_accepted_draft_tokens", std::uint64_t(r.record.accepted_tokens())},
+                {"num_draft_tokens", std::uint64_t(r.record.drafted)},
+                {"num_spec_tokens", r.gamma}};
+    if (!r.step_accepted.empty()) {
+      all["per_step_accepted"] = r.step_accepted;
+      all["per_step_drafted"] = r.step_drafted;
+    }
+    return all;
+  }
   std::string text() const { return all_.dump(-1, ' ', false, json::error_handler_t::replace); }
   const cli::tokenizer& tokens_;
   bool chat_, stream_;
+  step_metrics of_steps_;
   json all_;
 };

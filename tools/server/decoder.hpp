@@ -4,6 +4,7 @@
 // and llama_cpp.cpp have those.
 #pragma once
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -20,9 +21,17 @@
 #include "../cli/backends.hpp"
 #include "request.hpp"
 
+enum class step_metrics { none, summary, detailed };  // of each request, in its answer
+inline const std::map<std::string, step_metrics> step_metrics_names = {
+    {"none", step_metrics::none},
+    {"summary", step_metrics::summary},
+    {"detailed", step_metrics::detailed}};
+
 struct server_options {
   std::string backend = "cpu", target, draft, head;
   std::size_t requests = 8, waiting = 64, context = 2048, gamma = 4;
+  step_metrics metrics = step_metrics::summary;
+  std::optional<specagg::synthetic_acceptance> synthetic = {};  // of all requests
   std::size_t memory = 0;  // MiB for requests; 0: half of the machine's
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   cli::llama_cpp_options llama_cpp;
@@ -37,6 +46,7 @@ struct job {
   std::shared_ptr<request> asked;
   std::size_t prompt_read = 0;                               // tokens
   bool drafted = false;                                      // there was a draft, an empty one too
+  std::size_t accepted = 0;                                  // of its tokens
   std::span<const specagg::emission> emitted = {};           // tokens of the text
   std::vector<model_logprobs> logprobs = {};                 // of each, where asked for
   std::span<const specagg::draft_acceptance> measured = {};  // of the drafted tokens
@@ -244,7 +254,10 @@ template <class Models>
 class decoder_on final : public decoder {
  public:
   explicit decoder_on(const server_options& o)
-      : models_(o), ends_(models_.tokens().end_tokens()), unused_(models_.tokens().unused()) {}
+      : models_(o),
+        ends_(models_.tokens().end_tokens()),
+        unused_(models_.tokens().unused()),
+        synthetic_(o.synthetic) {}
   std::size_t context() const override { return models_.context(); }
   std::size_t draft_context() const override { return models_.draft_context(); }
   const cli::tokenizer& tokens() const override { return models_.tokens(); }
@@ -293,7 +306,8 @@ class decoder_on final : public decoder {
   using source = shared_source<Models>;
   using drafter_type = chosen_drafter<Models>;
   using shared =
-      specagg::together_text<drafter_type, source, request_policy, specagg::random_streams>;
+      specagg::together_text<drafter_type, source, request_policy, specagg::random_streams,
+                             specagg::synthetic_verifier<specagg::token_verifier>>;
 
   struct text_job final : job {
     std::vector<specagg::token_id> memory;
@@ -317,9 +331,9 @@ class decoder_on final : public decoder {
                {asked->gamma, asked->how, specagg::end_tokens(of.ends_), true}),
           drafter(work.vocabulary, choose(place, of)),
           adjusted(*asked, work.vocabulary, memory.size(), of.unused_),
-          decoded(
-              drafter, target, asked->policy, random,
-              {.text = written, .most = asked->max_tokens, .work = work, .processor = adjusted}) {
+          decoded(drafter, target, asked->policy, random,
+                  {.text = written, .most = asked->max_tokens, .work = work, .processor = adjusted},
+                  {specagg::token_verifier(), of.synthetic_ ? &*of.synthetic_ : nullptr}) {
       std::copy(asked->prompt.begin(), asked->prompt.end(), memory.begin());
       if (asked->logprobs) target.keep(work.gamma + 1);
     }
@@ -367,6 +381,7 @@ class decoder_on final : public decoder {
     for (text_job* const t : ready_) {
       const auto& result = t->decoded.result;
       t->drafted = true;
+      t->accepted = result.accepted;
       t->emitted = std::span(t->work.emissions).first(result.emitted);
       t->measured = std::span(t->work.acceptances).first(result.drafted);
       if (t->decoded.why != specagg::status::ok) t->failure = std::string(name(t->decoded.why));
@@ -448,6 +463,7 @@ class decoder_on final : public decoder {
   std::size_t turn_ = 0;
   Models models_;
   std::vector<specagg::token_id> ends_, unused_;
+  const std::optional<specagg::synthetic_acceptance> synthetic_;
   shared_call<Models> target_call_, draft_call_;
   specagg::together_workspace<shared> work_;
   // Of a step.

@@ -26,8 +26,39 @@ struct counters {
   std::uint64_t finished = 0, cancelled = 0, failed = 0, refused = 0, steps = 0, calls = 0;
   std::uint64_t drafted = 0, accepted = 0, emitted = 0, prompts = 0;
   double expected = 0;  // tokens, from the acceptances
-  double seconds = 0;   // in steps
+  specagg::plan::acceptance_record record = {};
+  double seconds = 0;  // in steps
 };
+
+// vLLM's counters of drafts, by their names and with their labels, for what reads those of vLLM.
+inline std::string metrics_of_drafts(const specagg::plan::acceptance_record& r,
+                                     const std::string& model, std::size_t gamma) {
+  std::string all, named;
+  for (const char c : model) {
+    if (c == '"' || c == '\\') named += '\\';
+    named += c == '\n' ? ' ' : c;
+  }
+  const auto head = [&](const std::string& name, const char* what) {
+    all += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, what);
+  };
+  const auto add = [&](const std::string& name, double value, const std::string& more = "") {
+    all += fmt::format("{}{{engine=\"0\",model_name=\"{}\"{}}} {}\n", name, named, more, value);
+  };
+  const std::string drafts = "vllm:spec_decode_num_drafts_total",
+                    drafted = "vllm:spec_decode_num_draft_tokens_total",
+                    accepted = "vllm:spec_decode_num_accepted_tokens_total",
+                    by_position = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  head(drafts, "Drafts of at least one token");
+  add(drafts, r.steps());
+  head(drafted, "Tokens of these drafts");
+  add(drafted, r.drafted);
+  head(accepted, "Those that verification accepted, also beyond a stop string");
+  add(accepted, r.accepted_tokens());
+  head(by_position, "The same by their position in the draft");
+  for (std::size_t j = 0; j < gamma; ++j)
+    add(by_position, r.at_least(j + 1), fmt::format(",position=\"{}\"", j));
+  return all;
+}
 
 // What has come of a request.
 struct news {
@@ -41,9 +72,14 @@ struct news {
 
 class engine {
  public:
-  // memory: bytes that requests may have together.
-  engine(std::unique_ptr<decoder> how, std::size_t requests, std::size_t waiting, double memory)
-      : decoder_(std::move(how)), waiting_(waiting), memory_(memory), places_(requests) {
+  // memory: bytes that requests may have together. of_steps: what a request keeps of its steps.
+  engine(std::unique_ptr<decoder> how, std::size_t requests, std::size_t waiting, double memory,
+         step_metrics of_steps = step_metrics::summary)
+      : decoder_(std::move(how)),
+        waiting_(waiting),
+        memory_(memory),
+        of_steps_(of_steps),
+        places_(requests) {
 #ifdef __GLIBC__
     mallopt(M_ARENA_MAX, 4);  // else each thread keeps what it has freed
 #endif
@@ -55,6 +91,7 @@ class engine {
   }
   const decoder& models() const { return *decoder_; }
   double memory() const { return memory_; }
+  step_metrics of_steps() const { return of_steps_; }
 
   // No request is taken any more. Those that are here are finished.
   void drain() {
@@ -120,7 +157,8 @@ class engine {
     told.rings.wait_for(hold, std::chrono::milliseconds(100), [&] { return told.rung != seen; });
     seen = told.rung;
   }
-  std::string metrics() {
+  // model, gamma: the server's, for the labels of vLLM's counters.
+  std::string metrics(const std::string& model, std::size_t gamma) {
     const std::lock_guard hold(lock_);
     std::size_t active = 0;
     for (const auto& p : places_) active += p != nullptr;
@@ -159,7 +197,7 @@ class engine {
         double(count_.emitted) / steps);
     add("expected_tokens_per_call", "gauge", "The same, as the acceptances say",
         count_.expected / steps);
-    return all;
+    return all + metrics_of_drafts(count_.record, model, gamma);
   }
 
  private:
@@ -248,6 +286,12 @@ class engine {
       ++count_.steps, ++r.steps;
       count_.drafted += j.measured.size(), r.drafted += j.measured.size();
       count_.accepted += accepted, r.accepted += accepted;
+      r.record.observe(j.measured.size(), j.accepted);
+      count_.record.observe(j.measured.size(), j.accepted);
+      if (of_steps_ == step_metrics::detailed && !j.measured.empty()) {
+        r.step_drafted.push_back(j.measured.size());
+        r.step_accepted.push_back(j.accepted);
+      }
       // Tokens after a stop string are none of the text, so none of them was expected.
       const bool cut = n < j.emitted.size();
       count_.expected +=
@@ -286,6 +330,7 @@ class engine {
   const std::unique_ptr<decoder> decoder_;
   const std::size_t waiting_;
   const double memory_;
+  const step_metrics of_steps_;
   // The lock protects what follows, and what requests say is written by the engine.
   std::mutex lock_;
   std::condition_variable work_;

@@ -76,6 +76,8 @@ struct request {
   std::shared_ptr<const stop_strings> stops;  // while it is written
   stop_strings::state stop_state = 0;
   std::size_t prompt_read = 0, steps = 0, drafted = 0, accepted = 0;
+  specagg::plan::acceptance_record record = {};  // of all steps, with what a stop string cut off
+  std::vector<std::size_t> step_drafted, step_accepted;  // of each, where server_options want it
   enum ended ended = ended::no;
   std::string failure;
   int status = 500;  // of the answer, if it has failed

@@ -155,7 +155,7 @@ void answer_whole(engine& by, answers& all, const std::string& model, const http
   std::size_t needed = 0;
   for (std::size_t i = 0; i < all.size(); ++i) needed += memory_of_json(whole[i], all[i].asked());
   need_memory(needed);
-  writer write(model, all[0].asked().chat, false, by.models().tokens());
+  writer write(model, all[0].asked().chat, false, by.models().tokens(), by.of_steps());
   to.set_content(write.whole(whole, all), "application/json");
 }
 // The next parts of a stream. False: the client is gone.
@@ -164,7 +164,7 @@ class stream_of_parts {
   stream_of_parts(engine& by, std::shared_ptr<answers> all, const std::string& model)
       : by_(by),
         all_(std::move(all)),
-        write_(model, all_->front().asked().chat, true, by.models().tokens()) {}
+        write_(model, all_->front().asked().chat, true, by.models().tokens(), by.of_steps()) {}
   bool next(httplib::DataSink& sink) {
     const auto send = [&](std::string line) {
       line += "\n\n";
@@ -363,7 +363,7 @@ void answer_questions(http_server& http, const served& by, const program_options
                    "text/html; charset=utf-8");
   });
   http.Get("/metrics", [&by](const httplib::Request&, httplib::Response& to) {
-    to.set_content(by.decoder.metrics(), "text/plain; version=0.0.4");
+    to.set_content(by.decoder.metrics(by.most.model, by.most.gamma), "text/plain; version=0.0.4");
   });
 }
 
@@ -426,7 +426,7 @@ void stop_on_signal(engine& decoder, http_server& http, unsigned drain) {
 
 void serve(const program_options& o) {
   engine decoder(o.backend == "cpu" ? make_cpu_decoder(o) : make_llama_cpp_decoder(o), o.requests,
-                 o.waiting, memory_for(o));
+                 o.waiting, memory_for(o), o.metrics);
   const served by(decoder, o);
   // A monitor and a request that is refused need a connection, too.
   const http_limits limits{.body = 65536 + 16 * o.context,
@@ -461,6 +461,18 @@ void add_options(CLI::App& app, program_options& o) {
   app.add_option("--gamma", o.gamma, "Tokens drafted in a step at most")
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
+  app.add_option("--per-request-spec-decode-metrics", o.metrics,
+                 "What an answer says of its drafts, as vLLM does: none, summary, or detailed with "
+                 "every step")
+      ->transform(CLI::CheckedTransformer(step_metrics_names))
+      ->default_str("summary");
+  app.add_option_function<double>(
+         "--synthetic-acceptance-length",
+         [&o](double length) { o.synthetic = specagg::synthetic_acceptance{length}; },
+         "For benchmarks: tokens a step has on average, at most gamma + 1, whatever the models "
+         "say; texts have no law")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1.0, 33.0));
   app.add_option("--requests", o.requests, "Requests decoded at once")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -514,6 +526,9 @@ int main(int argc, char** argv) {
     cli::refuse_without_effect(
         app, {{o.backend == "cpu", "with --backend cpu", {"--exact-batches", "--rpc"}},
               {o.backend != "cpu", "with --backend " + o.backend, {"--head", "--memory"}}});
+    if (o.synthetic && o.synthetic->length > double(o.gamma + 1))
+      throw error(fmt::format("--synthetic-acceptance-length {:g}", o.synthetic->length), "",
+                  fmt::format("--gamma {} has at most {} tokens a step", o.gamma, o.gamma + 1));
     if (o.key.empty() && !is_loopback(o.host))
       throw error("--host " + o.host, "", "needs --api-key");
     if (o.backend == "llama.cpp") spin_for_microseconds(argv);

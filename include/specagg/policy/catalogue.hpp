@@ -23,10 +23,10 @@
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/power.hpp>
+#include <specagg/policy/rate_bound.hpp>
 #include <specagg/policy/regret_budget.hpp>
 #include <specagg/policy/relaxed.hpp>
 #include <specagg/policy/stateful.hpp>
-#include <specagg/policy/synthetic.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/policy/typical.hpp>
 
@@ -124,8 +124,8 @@ inline constexpr std::tuple catalogue{
     catalogued("relative", "as relaxed, >= (1-alpha) max p", {relative{}, relative{3, 0.9}},
                {{"k", &relative::k, 1, relaxed::most}, {"alpha", &relative::alpha}}),
     catalogued("logit-comparison", "q (1-r) + eta p, r = 1 iff p(v) < q(v)", {logit_comparison{}}),
-    catalogued("synthetic", "w q + (1-w) p, w the least that accepts at least at this rate",
-               {synthetic{}, synthetic{0.8}}, {{"rate", &synthetic::rate, 0, 1}}),
+    catalogued("rate-bound", "w q + (1-w) p, w the least that accepts at least at this rate",
+               {rate_bound{}, rate_bound{0.8}}, {{"rate", &rate_bound::rate, 0, 1}}),
     catalogued("ensemble", "lambda q + (1-lambda) p", {ensemble{}, ensemble{0.3}},
                {{"lambda", &ensemble::lambda, 0, 1}}),
     catalogued("contrastive", "softmax(l_p - mu l_q), or with plus softmax((1+mu) l_p - mu l_q)",

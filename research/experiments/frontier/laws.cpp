@@ -26,7 +26,7 @@ constexpr knob with_parameter[] = {
     {"token-v3", "alpha", 0, 1},      {"relaxed", "delta", 0, 1},
     {"relative", "alpha", 0, 1},      {"margin", "alpha", 0, 1},
     {"ensemble", "lambda", 0, 1},     {"geometric", "lambda", 0, 1},
-    {"power", "lambda", 0, 1},        {"synthetic", "rate", 0, 1},
+    {"power", "lambda", 0, 1},        {"rate-bound", "rate", 0, 1},
     {"mentored", "kl", 0, 20}};
 
 using row = normal_form<dense_row<float>>;

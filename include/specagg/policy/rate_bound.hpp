@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A given acceptance rate, for the benchmarks of engines. vLLM's `synthetic` accepts each drafted
-// token with the given probability, whatever p says, so its tokens follow neither q nor p. Here the
-// law is the nearest to p that allows the rate.
+// The law nearest to p that accepts at least at a given rate. The synthetic acceptance of engines'
+// benchmarks is verify/synthetic.hpp: it has no law.
 #pragma once
 #include <specagg/policy/policy.hpp>
 
@@ -10,7 +9,7 @@ SPECAGG_BEGIN
 // pi = w q + (1 - w) p with the least w in [0, 1] for which the acceptance rate sum min(q, pi) is
 // at least `rate`. The rate is then max(rate, 1 - TV(q, p)), and TV(pi, p) = max(0, rate - 1 +
 // TV(q, p)): no law with this rate is nearer to p. So pi = p wherever p alone allows the rate.
-struct synthetic {
+struct rate_bound {
   double rate = 0;
   static constexpr bool reads_confidence = false;
   constexpr bool valid() const { return rate >= 0 && rate <= 1; }
