@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How well `specagg plan record` predicts: tokens a second of the server of tools/server for each gamma, predicted from a
+record at the largest gamma and from times of steps at a few, beside measured ones.
+
+usage: plan_record.py SERVER SPECAGG RESULTS.json NAME [--loads 1,8] [--gamma 8] [--rounds 5] [--seconds 4] [--temperature 0.7]
+                      [--threads 1] -- OPTIONS OF THE SERVER   (adds the setting NAME to RESULTS.json)
+       plan_record.py RESULTS.json PAGE.md                    (writes the section of PAGE.md)
+
+So many clients as requests at once each send the next request when the last is answered. A window is what /metrics counts
+while all of them are busy. Its seconds are those of a clock, and beside them those that the server's one thread computed: on
+a machine that others use, only the second are the server's own. A round has windows for the record and the times (gamma 0, 1, 2, 4, ..., the largest) and one for each
+gamma that is measured, in an order of chance; numbers are medians over rounds. Windows that calibrate and windows that are
+measured have other seeds. The bars were written before the first run: each predicted number within 3 % of the measured one,
+and a regret of at most 3 %: the loss of the predicted best gamma against the measured best.
+"""
+import datetime, http.client, json, os, pathlib, random, re, statistics, subprocess, sys, tempfile, threading, time
+
+from measured import write
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROMPTS = (ROOT / "research" / "prompts.txt").read_text().splitlines()
+TOKENS, BAR, CLOCKS = 192, 0.03, ("clock", "computed")
+PROGRAM = "benchmarks/plan_record.py"
+
+
+class served:
+    def __init__(self, server, options, gamma, at_once, threads):
+        command = [server, *options, "--port", "0", "--gamma", str(gamma), "--requests", str(at_once), "--threads", str(threads),
+                   "--per-request-spec-decode-metrics", "detailed"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        listens = re.search(r":(\d+)$", self.process.stdout.readline())
+        if not listens:
+            sys.exit(f"plan_record.py: {server} does not start")
+        self.port = int(listens[1])
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def call(self, method, path, body=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        c.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        text = r.read().decode()
+        if r.status != 200:
+            raise RuntimeError(f"plan_record.py: {r.status} {text}")
+        return text
+
+    def counters(self):
+        text, now = self.call("GET", "/metrics"), time.monotonic()
+        spent = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        computed = (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+        number = lambda name: float(re.search(rf"^{re.escape(name)}(?:{{.*}})? (.*)$", text, re.M)[1])
+        return now, computed, number("specagg_tokens_total"), number("specagg_request_steps_total")
+
+
+def window(by, at_once, gamma, seconds, temperature, seed):
+    """Of each clock tokens a second and milliseconds of a step of all; and the records of the requests that ended."""
+    records, stop, number, lock, failed = [], threading.Event(), [seed], threading.Lock(), []
+    def client():
+        try:
+            while not stop.is_set():
+                with lock:
+                    i = number[0] = number[0] + 1
+                body = {"prompt": PROMPTS[i % len(PROMPTS)], "max_tokens": TOKENS, "temperature": temperature, "seed": i,
+                        "gamma": gamma} | ({} if gamma else {"draft": "none"})
+                answer = json.loads(by.call("POST", "/v1/completions", body))
+                if gamma: records.append(answer["metrics"]["speculative_decoding"])
+        except Exception as e:
+            failed.append(e)
+    clients = [threading.Thread(target=client) for _ in range(at_once)]
+    for c in clients: c.start()
+    time.sleep(min(0.5, seconds / 4))
+    start = by.counters()
+    time.sleep(seconds)
+    end = by.counters()
+    stop.set()
+    for c in clients: c.join()
+    if failed: raise failed[0]
+    *took, tokens, steps = (b - a for a, b in zip(start, end))
+    return [(tokens / t, 1000 * at_once * t / steps) for t in took], records
+
+
+def calibrated(gamma):
+    return [0] + [g for g in (1 << k for k in range(10)) if g < gamma] + [gamma]
+
+
+def predicted(specagg, records, times):
+    with tempfile.TemporaryDirectory() as folder:
+        record, of_steps = pathlib.Path(folder) / "record.jsonl", pathlib.Path(folder) / "times.jsonl"
+        record.write_text("".join(json.dumps(r) + "\n" for r in records))
+        of_steps.write_text("".join(json.dumps(t) + "\n" for t in times))
+        return json.loads(subprocess.run([specagg, "plan", "record", record, "--times", of_steps, "--json"], check=True,
+                                         capture_output=True, text=True).stdout)
+
+
+def measure(server, specagg, options, loads, gamma, rounds, seconds, temperature, threads):
+    records, windows = [], {}
+    for at_once in loads:
+        by = served(server, options, gamma, at_once, threads)
+        chance, seed = random.Random(at_once), 0
+        window(by, at_once, gamma, 1, temperature, -1000)  # warm
+        for _ in range(rounds):
+            order = [("times", g) for g in calibrated(gamma)] + [("measured", g) for g in range(gamma + 1)]
+            chance.shuffle(order)
+            for kind, g in order:
+                seed += 10_000
+                clocks, got = window(by, at_once, g, seconds, temperature, seed)
+                windows.setdefault((at_once, kind, g), []).append(clocks)
+                if kind == "times" and g == gamma: records += got
+        by.end()
+    found = {"clocks": {}}
+    for n, clock in enumerate(CLOCKS):
+        median = {key: [statistics.median(x) for x in zip(*(each[n] for each in all))] for key, all in windows.items()}
+        times = [{"requests": at_once, "gamma": g, "ms": median[at_once, kind, g][1]} for at_once, kind, g in median if kind == "times"]
+        plan = predicted(specagg, records, times)
+        found["acceptance"] = {k: plan["records"][0][k] for k in ("acceptance_length", "mean_of_requests", "standard_error", "steps", "acceptances")}
+        found["clocks"][clock] = {"times": times, "loads": [
+            {"requests": load["requests"], "chosen": load["best"]["gamma"],
+             "rows": [[r["gamma"], round(r["tokens_per_second"], 2), round(median[load["requests"], "measured", r["gamma"]][0], 2)]
+                      for r in load["rows"]]} for load in plan["loads"]]}
+    return found
+
+
+def verdict(load):
+    """The largest error of a predicted number, the measured best gamma, and the regret of the chosen one."""
+    rows = load["rows"]
+    best = max(rows, key=lambda r: r[2])
+    chosen = next(r for r in rows if r[0] == load["chosen"])
+    return max(abs(p / m - 1) for _, p, m in rows), best[0], 1 - chosen[2] / best[2]
+
+
+def page(results, to):
+    lines = [f"`{PROGRAM}` on {results['date']}, {results['machine']}, one thread: predicted / measured tokens a second for each "
+             "gamma. The record is of the largest gamma, the times of steps of gamma 0, 1, 2, 4, 8. *Computed*: seconds that the "
+             "server's thread had a core. Bars, written before the first run: each prediction within 3 %, regret (loss of the chosen "
+             "gamma against the best measured one) at most 3 %.", ""]
+    one = next(iter(results["settings"].values()))
+    gammas = [r[0] for r in one["clocks"]["clock"]["loads"][0]["rows"]]
+    lines += ["| setting | at once | seconds | " + " | ".join(f"gamma {g}" for g in gammas) + " | largest error | chosen, best | regret |",
+              "| --- | ---: | --- |" + " ---: |" * (len(gammas) + 3)]
+    good = {clock: [0, 0, 0] for clock in CLOCKS}
+    for name, setting in results["settings"].items():
+        for clock in CLOCKS:
+            for load in setting["clocks"][clock]["loads"]:
+                error, best, regret = verdict(load)
+                good[clock] = [x + y for x, y in zip(good[clock], (1, error <= BAR, regret <= BAR))]
+                cells = [f"{p:.4g} / {m:.4g}" for _, p, m in load["rows"]]
+                lines.append(f"| {name} | {load['requests']} | {clock} | " + " | ".join(cells) +
+                             f" | {100 * error:.1f} % | {load['chosen']}, {best} | {100 * regret:.1f} % |")
+    lines += [""] + [f"By the seconds of *{clock}* all predictions of a row are within 3 % in {within} of {n} rows, and the regret is in {low} of {n}."
+                     for clock, (n, within, low) in good.items()]
+    write(to, "plan-record", lines)
+
+
+def cpu():
+    found = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return f"{found[1] if found else 'a processor without a name'}, {os.cpu_count()} cores, shared with other work"
+
+
+def main():
+    if len(sys.argv) == 3:
+        return page(json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2]))
+    if "--" not in sys.argv: sys.exit(__doc__)
+    cut = sys.argv.index("--")
+    own, options = sys.argv[1:cut], sys.argv[cut + 1:]
+    server, specagg, to, name, *rest = own
+    how = {"loads": "1,8", "gamma": "8", "rounds": "5", "seconds": "4", "temperature": "0.7", "threads": "1"}
+    how |= {k.removeprefix("--"): v for k, v in zip(rest[::2], rest[1::2])}
+    found = measure(server, specagg, options, [int(x) for x in how["loads"].split(",")], int(how["gamma"]), int(how["rounds"]),
+                    float(how["seconds"]), float(how["temperature"]), int(how["threads"]))
+    path = pathlib.Path(to)
+    results = json.loads(path.read_text()) if path.exists() else {"settings": {}}
+    results |= {"date": str(datetime.date.today()), "machine": cpu()}
+    results["settings"][name] = found | {"how": how}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    for clock, of in found["clocks"].items():
+        for load in of["loads"]:
+            error, best, regret = verdict(load)
+            print(f"{clock}, {load['requests']} at once: {load['rows']}, largest error {100 * error:.1f} %, chosen {load['chosen']}, "
+                  f"best {best}, regret {100 * regret:.1f} %")
+
+
+if __name__ == "__main__":
+    main()
