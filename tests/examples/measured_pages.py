@@ -156,10 +156,3 @@ for page, said in (("README.md", any_filter), ("CHANGELOG.md", any_filter), ("RE
                    ("docs/engine.md", between(over["llama.cpp"])), ("docs/engine.md", f"torch {between(over['torch'])}"),
                    ("docs/engine.md", f"{min(steps['top-p 0.9']):.1f} to {flat:.1f} times as long")):
     assert said in re.sub(r"\s+", " ", (ROOT / page).read_text()), f"{page} does not say {said!r} of filters"
-
-# docs/acceptance.md has what was measured of specagg plan record's predictions.
-with tempfile.TemporaryDirectory() as folder:
-    again = pathlib.Path(folder) / "acceptance.md"
-    again.write_text((ROOT / "docs/acceptance.md").read_text())
-    subprocess.run([sys.executable, ROOT / "benchmarks/plan_record.py", ROOT / "docs/acceptance/results.json", again], check=True)
-    assert again.read_text() == (ROOT / "docs/acceptance.md").read_text(), "docs/acceptance.md is not what benchmarks/plan_record.py writes"

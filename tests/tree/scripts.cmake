@@ -22,6 +22,8 @@ add_test(NAME "experiments: every claim has its measure, part and plot, and is j
 specagg_tier(more)
 add_test(NAME "docs: pages of measurements are what their scripts write, each of one run"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/measured_pages.py)
+add_test(NAME "acceptance: its page is what its scripts write, and the logistic that it compares with is vLLM's"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/estimators.py)
 add_test(NAME "bench: a part that fails ends no other part, and writes no page of docs"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/bench.py)
 specagg_tier("")
