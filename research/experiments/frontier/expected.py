@@ -14,3 +14,22 @@ EXPECTED = [
     ("`token-v3` has more accepted tokens of four than `lossy`", "token-v3", "lossy", "accepted", 0.0),
     ("`ensemble` gives 0.02 or more to tokens that the target's top-p leaves out", "ensemble", None, "outside", 0.02),
 ]
+
+# Of greedy rules, before their first run: (what, measure, rule, drafted, minus rule or None for 0, at least), by two standard
+# errors of the difference of texts, for two drafts.
+EXPECTED_GREEDY = [
+    ("TensorRT-LLM's delta 0.1 keeps 0.05 or more of the drafted tokens more than lossless", "kept", "TensorRT-LLM, top 10, delta 0.1", 4, "lossless", 0.05),
+    ("with TensorRT-LLM's delta 0.6, 0.1 or more of the tokens are not the target's", "others", "TensorRT-LLM, top 10, delta 0.6", 4, None, 0.1),
+    ("MARS keeps 0.02 or more of the drafted tokens more than lossless", "kept", "MARS, 0.9", 7, "lossless", 0.02),
+    ("ASD gives 0.5 tokens a call or more more than lossless", "tokens", "ASD, stable", 7, "lossless", 0.5),
+    ("FLy gives 0.5 tokens a call or more more than lossless", "tokens", "FLy", 15, "lossless", 0.5),
+]
+# The same of other verifiers and of several drafts, lossless, temperatures 0.7 and 1, before their first run: (what, shape,
+# proposed, verifier, minus shape, proposed, verifier, at least).
+EXPECTED_MORE = [
+    ("block verification accepts 0.03 of four or more more than token verification", "1,1,1,1", "sampled", "traversal", "1,1,1,1", "sampled", "recursive", 0.03),
+    ("two drafts of the first token, greedy, give 0.2 more", "2,1,1,1", "greedy", "recursive", "1,1,1,1", "sampled", "recursive", 0.2),
+    ("traversal accepts 0.02 or more more than recursive rejection there", "2,1,1,1", "greedy", "traversal", "2,1,1,1", "greedy", "recursive", 0.02),
+    ("greedy proposals give more than sampled ones, by traversal", "2,1,1,1", "greedy", "traversal", "2,1,1,1", "sampled", "traversal", 0.0),
+    ("two more drafts of the second token give 0.1 more, by traversal", "2,2,1,1", "greedy", "traversal", "2,1,1,1", "greedy", "traversal", 0.1),
+]
