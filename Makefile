@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments frontier check-engines amalgamate package format tidy site clean
+.PHONY: help demo test test-more test-python wheels test-all gpu-kit proofs bench two-sites experiments frontier training check-engines amalgamate package format tidy site clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -63,6 +63,11 @@ frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on 
 	@MODELS=real scripts/bootstrap experiments
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
+
+training:  ## docs/training.md: what a step of training expects if a lossy policy wrote the texts (15 minutes; QUICK=1: 2)
+	@MODELS=real scripts/bootstrap experiments
+	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-training
+	@scripts/training $(if $(QUICK),--quick)
 
 check-engines:  ## docs/audits.md: samplers of engines, and the plug-ins in them, in build/engines (6.7 GB, hours; QUICK=1: fewer texts; DOCS=1: into docs/)
 	@QUICK=$(QUICK) tools/audits/run $(if $(DOCS),--docs)

@@ -46,6 +46,9 @@ with tempfile.TemporaryDirectory() as folder:
     for written in again, again.with_suffix("") / "all.md":
         page = ROOT / "docs" / written.relative_to(folder)
         assert written.read_text() == page.read_text(), f"{page} is not what frontier_page.py writes"
+    again = pathlib.Path(folder) / "training.md"
+    subprocess.run([sys.executable, ROOT / "research/experiments/training/training_page.py", ROOT / "docs/training/results.json", again], check=True)
+    assert again.read_text() == (ROOT / "docs/training.md").read_text(), "docs/training.md is not what training_page.py writes"
 
 # README's numbers of the step are those of docs/measured.md, each of the program that it names.
 times = {who: warm for who, warm, _, _ in recorded["performance"]["step"]}
@@ -100,7 +103,7 @@ for program in programs:
     compile(program.read_text(), program.name, "exec")
     assert program.read_text().count("\n") <= 35, f"{program.name} has more than 35 lines"
     assert f"faults/{program.name})" in page or program.name in ("load_vllm.py", "llama_model.py", "genai_model.py"), f"docs/audits.md does not link to {program.name}"
-print(f"{len(SECTIONS)} sections, 6 pages")
+print(f"{len(SECTIONS)} sections, 7 pages")
 
 # The tables of docs/cuda.md are what was recorded on a GPU. vLLM's call made a copy of the target's rows to f32, which vLLM
 # does not make at temperature 1. The prediction is without it: (gamma + 1) of the 2 gamma + 1 rows that run-1.txt copied.
