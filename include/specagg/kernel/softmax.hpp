@@ -85,11 +85,13 @@ struct softmax_factors {
 
 namespace detail {
 
-// Asks for the memory that a pass over a row reads 2 KB later. A processor by itself does not look
-// beyond a page of 4 KB. The address need not be valid.
-SPECAGG_FUNCTION SPECAGG_INLINE void read_ahead([[maybe_unused]] const void* at) {
+// Asks for the memory that a pass over a row reads 2 KB later, so many cache lines. A processor by
+// itself does not look beyond a page of 4 KB. The address need not be valid.
+template <std::size_t... Line>
+SPECAGG_FUNCTION SPECAGG_INLINE void read_ahead([[maybe_unused]] const void* at,
+                                                std::index_sequence<Line...>) {
 #ifndef __CUDA_ARCH__
-  __builtin_prefetch(static_cast<const char*>(at) + 2048);
+  (__builtin_prefetch(static_cast<const char*>(at) + 2048 + 64 * Line), ...);
 #endif
 }
 // 16 logits as vec; or `lanes` of them, and -inf for the others.
@@ -115,7 +117,7 @@ struct group_of_logits {
       b = load_logits<V>(row + first + 16, 16);
       c = load_logits<V>(row + first + 32, 16);
       d = load_logits<V>(row + first + 48, 16);
-      for (std::size_t k = 0; k < 64; k += 64 / sizeof(S)) read_ahead(row + first + k);
+      read_ahead(row + first, std::make_index_sequence<sizeof(S)>());
     } else {
       a = load(first);
       b = load(first + 16);
@@ -188,7 +190,7 @@ struct softmax_block : block_cutoff<computed<S>> {
   // The logits of these tokens, -inf from `lanes` on.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
-    detail::read_ahead(logits + k);
+    detail::read_ahead(logits + k, std::make_index_sequence<1>());
     return detail::load_logits<V>(logits + k, lanes);
   }
 };
