@@ -125,30 +125,19 @@ class row_filter {
     if (hi >= top_) covered_ = lo;
     return true;
   }
-  // The last token of the shortest prefix with this mass; lowest() if all tokens from `from` on
-  // have less.
+  // The last token of the shortest prefix with this mass, which tokens from `from` on are expected
+  // to have; lowest() if all have less. kept: its mass.
   __device__ SPECAGG_OUTLINE token_key prefix(mass enough, token_key from,
-                                              const token_masses& mass_of) {
-    mass above = 0;
-    if (covered_ != none)
-      if (const unsigned at = crossing(enough, above, &mass_of); at < listed_) return m_->keys[at];
-    token_key to = top_;
-    above = 0;
-    for (bool linear = true;; linear = false) {
-      const key_buckets in(from, to, linear);
-      clear_buckets();
-      (void)sweep(from, to, &mass_of, &in);
-      const unsigned at = crossing_bucket(enough, above);
-      if (at > in.last) {
-        if (from == lowest()) return from;
-        from = lowest();
-        above = 0;
-        continue;
-      }
-      from = in.first_of(at);
-      if (at < in.last) to = in.first_of(at + 1) - 1;
-      if (list(from, to)) return m_->keys[crossing(enough, above, &mass_of)];
+                                              const token_masses& mass_of, mass& kept) {
+    kept = 0;
+    unsigned at = covered_ != none ? crossing(enough, kept, &mass_of) : m_->capacity;
+    if (at == m_->capacity) {
+      if (!narrow(enough, from, mass_of, kept)) return lowest();
+      at = crossing(enough, kept, &mass_of);
     }
+    const token_key key = m_->keys[at];
+    kept += mass_of(logit_of(key));
+    return key;
   }
   // The mass of the tokens from `cut` on.
   __device__ SPECAGG_OUTLINE mass mass_from(token_key cut, const token_masses& mass_of) {
@@ -215,6 +204,30 @@ class row_filter {
       }
     }
     return sum;
+  }
+  // Lists the tokens among which the prefix with this mass ends. above: becomes the mass of those
+  // before them. False if all tokens have less.
+  __device__ bool narrow(mass enough, token_key from, const token_masses& mass_of, mass& above) {
+    const std::uint32_t last_id = ~std::uint32_t(row_.size - 1);
+    const token_key least = lowest() | last_id;
+    token_key to = top_;
+    above = 0;
+    for (bool linear = true;; linear = false) {
+      if (std::uint32_t(from) < last_id) from = (from >> 32 << 32) | last_id;
+      const key_buckets in(from, to, linear);
+      clear_buckets();
+      (void)sweep(from, to, &mass_of, &in);
+      const unsigned at = crossing_bucket(enough, above);
+      if (at > in.last) {
+        if (from <= least) return false;
+        from = least;
+        above = 0;
+        continue;
+      }
+      from = in.first_of(at);
+      if (at < in.last) to = in.first_of(at + 1) - 1;
+      if (list(from, to)) return true;
+    }
   }
   __device__ void clear_buckets() {
     covered_ = none;
@@ -337,18 +350,20 @@ __device__ void find_kept(const raw_row<S, Whole>& row, const sampling& s,
   const token_key all = filter.lowest(),
                   bound = s.min_p > 0 ? key_from(least_with_fraction(s.min_p, seen, largest)) : all;
   token_key cut = all, start = all;
+  mass kept = 0;  // from `cut` on; 0: not known
   const unsigned first = top_k ? s.top_k : s.top_p < 1 ? usual : ~0u;  // tokens that may be enough
   if (first <= parts) start = filter.reached_by(first);
   if (min_p_first && !top_k && bound > start) start = bound;
   if (start > all) (void)filter.list(start, ~token_key(0));
   if (top_k) {
     mass_of.counts = true;
-    cut = filter.prefix(s.top_k, all, mass_of);
+    cut = filter.prefix(s.top_k, start, mass_of, kept);
+    kept = 0;
     mass_of.counts = false;
   }
   if (min_p_first && bound > cut) cut = bound;
   if (s.top_p < 1) {
-    const mass kept = top_k || min_p_first ? filter.mass_from(cut, mass_of) : 0;
+    if (top_k || min_p_first) kept = filter.mass_from(cut, mass_of);
     const double total =
         nothing_before
             ? sum_of_blocks(row, blocks, exp_scale<float>::of_temperature(seen).high).total
@@ -358,13 +373,13 @@ __device__ void find_kept(const raw_row<S, Whole>& row, const sampling& s,
     const token_key lightest = due.lightest > double(std::numeric_limits<float>::lowest())
                                    ? key_from(float(due.lightest))
                                    : all;
-    const token_key last = filter.prefix(due.enough, cut > lightest ? cut : lightest, mass_of);
-    if (last > cut) cut = last;
+    cut = filter.prefix(due.enough, cut > lightest ? cut : lightest, mass_of, kept);
   }
-  if (bound > cut) cut = bound;
-  if (seen != s.temperature) mass_of.weight = factors_of(largest, s.temperature, 1);
+  if (bound > cut) cut = bound, kept = 0;
+  if (seen != s.temperature) mass_of.weight = factors_of(largest, s.temperature, 1), kept = 0;
+  if (kept == 0) kept = filter.mass_from(cut, mass_of);
   found.restriction = cutoff_of(cut);
-  found.sampled = factors_of(largest, s.temperature, unit.sum(filter.mass_from(cut, mass_of)));
+  found.sampled = factors_of(largest, s.temperature, unit.sum(kept));
 }
 
 // The facts of a row with summed blocks. All threads of a block call it; every thread gets them.
