@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ._core import Policy
 from ._policy import as_policy
-from ._verify import Drafts, Rows, Sampling, Status, Streams, _named, _on_a_device, _uncoupled, verify
+from ._verify import Drafts, Rows, Sampling, Status, Streams, _named, _uncoupled, verify
 
 lossless = as_policy("lossless")
 greedy = 1e-5  # vLLM's bound: a temperature below it is 0
@@ -163,6 +163,18 @@ def on_device(r: Round, how: Setting, log: logging.Logger) -> Decided:
     return Decided(tokens, emitted.clamp(min=1), log_pi, log_p)
 
 
+def on_host(r: Round, how: Setting, log: logging.Logger) -> Decided:
+    """As on_cpu(), for tensors of a device that has no kernels here (XPU, NPU, Metal, where Triton is missing): the rows are
+    copied to the host, which waits for them, and what was decided back."""
+    host = r._replace(**{name: x.cpu() for name, x in r._asdict().items() if isinstance(x, Tensor)})
+    return Decided(*(x.to(r.rows.device) for x in on_cpu(host, how, log)))
+
+
+def verifier_for(device: str) -> Callable[[Round, Setting, logging.Logger], Decided]:
+    """What decides a round of tensors on such a device, by its type."""
+    return {"cuda": on_device, "cpu": on_cpu}.get(device, on_host)
+
+
 def uniforms(seeds: Tensor, positions: Tensor, steps: Tensor | int, stream: int) -> Tensor:
     """[n] doubles in (0, 1), a function of (seed, position, step, stream): of SplitMix64, as no state or device may decide."""
     def mixed(x: Tensor) -> Tensor:  # whole numbers mod 2^64; >> keeps the sign, which the mask takes off
@@ -244,7 +256,7 @@ def cut(out: Decided, limits: Tensor) -> Decided:
 def decide(r: Round, settings: Sequence[Any], log: logging.Logger) -> Decided:
     """The tokens of a round. settings: of each request. Where they differ, the whole batch is verified with each of them,
     so that no request's tokens depend on the others."""
-    run = on_device if _on_a_device(r.rows) else on_cpu
+    run = verifier_for(r.rows.device.type)
     first, *others = dict.fromkeys(settings)
     out = run(r, first, log)
     for other in others:

@@ -757,6 +757,21 @@ def test_log_probabilities_of_the_target_are_of_the_tokens(caplog):
     assert out.log_p[out.tokens < 0].isnan().all() and (out.log_p - out.log_pi)[0::3].nan_to_num().abs().max() > 0.01
 
 
+def test_a_device_without_kernels_is_verified_on_the_host(monkeypatch):
+    assert _engine.verifier_for("cpu") is _engine.on_cpu and _engine.verifier_for("cuda") is _engine.on_device
+    for device in "xpu", "npu", "mps", "privateuseone":
+        assert _engine.verifier_for(device) is _engine.on_host
+    many, B, moved = Many(30), 30, []
+    r = _engine.Round(many.p, torch.tensor(many.drafts).flatten().int(), torch.arange(1, B + 1) * 2, 2, many.q, False,
+                      torch.arange(B), torch.zeros(B, dtype=torch.int64), torch.full((B,), 0.8), None, None)
+    own = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda x: (moved.append(x), own(x))[1])
+    here, there = (run(r, LOSSLESS, logging.getLogger("test")) for run in (_engine.on_cpu, _engine.on_host))
+    assert len(moved) == sum(torch.is_tensor(x) for x in r)  # all of it, or on_cpu() would meet a tensor of the device
+    for a, b in zip(here, there):
+        assert torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
 def test_distance_from_the_target_is_counted_in_v2(vllm):
     B, text = 20000, "token_v3:alpha=0.5"
     sampler, rejecting = samplers_v2(sampler_v2(B, 1.0, np.arange(B)), text)
