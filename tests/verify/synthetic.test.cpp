@@ -141,3 +141,18 @@ TEST_CASE("synthetic acceptance: ends of texts, no bonus, and what cannot be use
   CHECK(verified({1, 0}, &bad, chooser).v.why == status::invalid_parameter);
   CHECK(verified({1, 3}, &two, chooser).v.why == status::token_out_of_range);
 }
+TEST_CASE("the token after the accepted ones is drawn from the row after them") {
+  const std::vector<row> targets{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+  const std::vector<token_id> y{0, 0};
+  std::vector<emission> out(3);
+  std::vector<double> scratch(verify_scratch(3, 2));
+  random_streams chooser(1);
+  for (const token_id n : {0, 1, 2}) {
+    const synthetic_acceptance how{double(1 + n)};
+    const verdict v = synthetic_verifier<token_verifier>({}, &how).verify(
+        draft{.tokens = y}, std::vector(3, q), targets, lossless{}, chooser, out, scratch);
+    REQUIRE(v.emitted == std::size_t(n) + 1);
+    CHECK(out[std::size_t(n)].token == n);
+    CHECK(out[std::size_t(n)].log_p == 0);
+  }
+}
