@@ -60,6 +60,7 @@ void check_engine(auto& source, double tolerance) {
   std::mt19937 random(5);
   for (int i = 0; i < 30; ++i) {
     const std::size_t at = random() % n, again = 1 + random() % (n - at);
+    REQUIRE(source.rollback(at + 1) == status::ok);  // and from there
     REQUIRE(source.rollback(at) == status::ok);
     REQUIRE(source.position() == at);
     rows_in_calls_of(4, source, random_tokens(1 + random() % 4, V, unsigned(i)));
