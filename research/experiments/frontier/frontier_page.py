@@ -5,7 +5,7 @@ usage: frontier_page.py RESULTS.json PAGE.md   writes PAGE.md, and all.md into t
 """
 import json, pathlib, re, statistics, sys, textwrap
 
-from expected import EXPECTED
+from expected import EXPECTED, EXPECTED_GREEDY, EXPECTED_MORE
 
 MAIN, GAIN = "first-0.7", 0.1  # what the page's chart and table show
 SHOWN = ("lossy", "token-v3", "ensemble", "opt", "chow")  # in colour: of each kind of policy one
@@ -121,7 +121,83 @@ def answer(results):
         f"{statistics.median(s['kl'][0] for s in others):.2f}), never leave its top-p, and change the probability of a right answer by "
         f"{span(right, 3)}. {len(outside)} of the {len({s['rule'] for s in others})} others give, in some setting, 2 % or more to tokens that "
         "top-p had left out. *Limits*: one model of 135M, two drafts made from it, top-p 0.95, "
-        "T 0.7 and 1, nothing greedy; tokens a call, not seconds.", 125, break_long_words=False, break_on_hyphens=False)
+        "T 0.7 and 1 ([greedy rules](#temperature-0-rules-as-engines-run-them)); seconds by a [cost model](#tokens-a-second) alone.", 125, break_long_words=False, break_on_hyphens=False)
+
+
+def greedy(results):
+    """Rules at temperature 0, each with what is lossless at its draft length."""
+    def lines():
+        for draft, of in results["greedy"].items():
+            for r in of:
+                yield [f"`{results['named'][draft]}`", r["rule"], str(r["drafted"]), digits(r["kept"], 2), digits(r["tokens"], 2),
+                       digits(r.get("more"), 2, "+"), digits(r["others"], 3), f"{r['same']:.2f}"]
+    return rows(["draft", "rule", "drafted", "kept", "tokens a call", "more than lossless", "not the target's", "same texts"], lines())
+
+
+def several(results):
+    def lines():
+        for setting, of in results["several"].items():
+            for r in of:
+                name = "a chain" if r["shape"] == "1,1,1,1" else f"`{r['shape']}`, {r['proposed']}"
+                yield [said(results, setting), name, f"{r['nodes']:.1f}", digits(r["recursive"], 2), digits(r["traversal"], 2),
+                       digits(r["gained"], 3, "+"), digits(r.get("more"), 2, "+")]
+    return rows(["draft", "drafts", "tokens", "token verification, recursive rejection", "block verification, traversal", "the second less the first",
+                 "the second less a chain's first"], lines())
+
+
+COSTS, V = (0.05, 0.1, 0.2), 1.28  # of a draft step; of a call of five tokens, docs/measured.md (4.6 ms, one token 3.6)
+
+
+def speed(results):
+    settings = results["settings"][MAIN]
+    def lines():
+        for s in [rule(settings, "lossless"), *by_kl(settings, GAIN)[:5]]:
+            steps = 4 if s["rule"] == "lossless" else 5  # a policy that reads the draft needs its row after the last token
+            yield [f"`{s['policy']}`", digits([s["accepted"][0] + 1, s["accepted"][1]], 2),
+                   *(digits([(s["accepted"][0] + 1) / (c * steps + V), s["accepted"][1] / (c * steps + V)], 2) for c in COSTS)]
+    return rows(["policy", "tokens a call", *(f"c = {c}" for c in COSTS)], lines())
+
+
+def more(results):
+    """The sections of greedy rules, other verifiers and seconds."""
+    found = [verdict(*numbers) for part in ("expected_greedy", "expected_more") for of in results[part].values() for _, *numbers in of]
+    trees = {(r["shape"], r["proposed"]): r for r in results["several"][MAIN]}
+    of_main = said(results, MAIN)
+    gain = [rule(results["settings"][MAIN], name, goal)["accepted"][0] for name, goal in (("lossy", GAIN), ("lossless", None))]
+    one = {"chain": trees["1,1,1,1", "sampled"], "tree": trees["2,1,1,1", "greedy"], "lossy": gain[0] - gain[1]}
+    return f"""## Temperature 0: rules as engines run them
+
+Greedy drafts; each rule writes {results["greedy"]["first"][0]["texts"]} texts of its own. TensorRT-LLM keeps a token of the target's top 10 that is at most delta less
+likely than the first (`relaxed`), MARS the second if its logit is more than 0.9 of the first's, ASD (its stable settings) a
+regret in logits of 8 a text and two tokens a draft, FLy a token where the target's entropy is 0.3 or more and the next five
+match. MARS compares logits, and ASD and FLy count by drafts or look ahead, so they have no law of a text (`margin`,
+`regret-budget` and `entropy-window` are near).
+
+{greedy(results)}
+
+*Kept*: of the drafted tokens that were looked at; means of texts. *Not the target's*: tokens that are not its most likely one.
+*Same texts*: the share that equals the target's own text.
+
+## Other verifiers, several drafts
+
+**Without a lossy policy** {of_main} accepts {one["chain"]["gained"][0]:.2f} of four more by block verification,
+and {one["tree"]["more"][0]:.2f} more if the first token has two drafts (a [tree](trees.md) `2,1,1,1`). `lossy` accepts {one["lossy"]:.2f} more, for {GAIN} of TV. Lossless, top-p 0.95, depth 4;
+the same drafts for both verifiers. A call scores as many tokens as its tree has.
+
+{several(results)}
+
+Expected before the run: {", ".join(f"{found.count(v)} {v}" for v in ("yes", "no", "undecided"))} ([each](frontier/all.md#greedy-rules-and-trees-expected-before-the-run)).
+
+## Tokens a second
+
+By the [cost model](cost-models.md#one-machine), over the target alone: {said(results, MAIN)}, +{GAIN}, the five nearest to
+the target. A draft step costs c steps of the target, a call of five tokens {V}
+([measured](measured.md#what-n-tokens-cost-in-one-call)). A draft of bits or layers as here costs {min(d["size"] for d in results["drafts"] if d["name"] in results["named"].values()):.2f} or
+more: it shows what policies do, not how to draft.
+
+{speed(results)}
+
+"""
 
 
 def page(results):
@@ -152,7 +228,7 @@ def page(results):
 
 Not reached: a token that the target's top-p leaves out is never accepted by `lossy`, so its acceptance has a limit.
 
-## The drafts
+{more(results)}## The drafts
 
 SmolLM2-135M-Instruct (Q4_1) drafts for itself. *Size*: bytes of the weights over the target's, in types of so many bits. The
 layers were chosen by a greedy search on answers to other prompts. Columns: lossless acceptance at a temperature, with and without top-p 0.95.
@@ -162,7 +238,7 @@ layers were chosen by a greedy search on answers to other prompts. Columns: loss
 The texts are what the target writes (top-p 0.95, the same temperature) after 30 prompts of `research/prompts` and {sizes["asked"]} questions, up
 to 48 and 24 tokens. `make frontier` measures all again, from nothing. [All settings](frontier/all.md); statements that were
 [expected before the run](frontier/all.md#expected-before-the-run), in four settings each: {counts(results)}.
-KL is also the mean of log pi - log p in [rollouts](engine.md#rollouts). Gemma 3's cascades are in [experiments.md](experiments.md).
+KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
 """
 
 
@@ -182,6 +258,14 @@ def everything(results):
             found = [next((one for one in of if one[0] == text), None) for of in results["expected"].values()]
             yield [text, *(f"{one[1]:+.3f}±{one[2]:.3f} {verdict(*one[1:])}" if one else "not reached" for one in found)]
     out.append(rows(["expected", *(said(results, setting) for setting in results["expected"])], lines()) + "\n")
+    out.append("## Greedy rules and trees: expected before the run\n")
+    for part, of in (("expected_greedy", EXPECTED_GREEDY), ("expected_more", EXPECTED_MORE)):
+        def lines():
+            for text, *_ in of:
+                found = [next(one for one in some if one[0] == text) for some in results[part].values()]
+                yield [text, *(f"{one[1]:+.3f}±{one[2]:.3f} {verdict(*one[1:])}" for one in found)]
+        heads = [f"`{results['named'][x]}`" if x in results["named"] else said(results, x) for x in results[part]]
+        out.append(rows(["expected", *heads], lines()) + "\n")
     return "\n".join(out)
 
 

@@ -21,28 +21,40 @@ struct seen {
   double entropy = 0;                                 // -sum p ln p over the three likeliest, nats
   bool match() const { return drafted == top; }
 };
-seen look(std::span<const float> row, token_id drafted) {
-  seen s{.drafted = drafted};
-  std::array<std::size_t, 3> best{};
-  std::vector<std::size_t> order(row.size());
-  for (std::size_t v = 0; v < row.size(); ++v) order[v] = v;
-  std::partial_sort_copy(
-      order.begin(), order.end(), best.begin(), best.end(),
-      [&](std::size_t a, std::size_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
-  s.top = token_id(best[0]);
-  s.second = token_id(best[1]);
-  s.top_logit = row[best[0]];
-  s.second_logit = row[best[1]];
-  s.logit = row[std::size_t(drafted)];
-  double sum = 0;
-  for (const float x : row) {
-    sum += std::exp(double(x) - s.top_logit);
-    s.rank += double(x) > s.logit;
+// What all tokens of a row have in common.
+struct known {
+  std::array<std::size_t, 3> best{};  // the likeliest
+  double sum = 0;                     // of exp(logit - the largest)
+};
+known known_of(std::span<const float> row) {
+  known k;
+  std::array<float, 3> x;
+  x.fill(-INFINITY);
+  for (std::size_t v = 0; v < row.size(); ++v) {
+    if (row[v] <= x[2]) continue;
+    std::size_t i = 2;
+    for (; i > 0 && row[v] > x[i - 1]; --i) {
+      x[i] = x[i - 1];
+      k.best[i] = k.best[i - 1];
+    }
+    x[i] = row[v];
+    k.best[i] = v;
   }
-  s.top_p = 1 / sum;
-  s.p = std::exp(s.logit - s.top_logit) / sum;
-  for (const std::size_t v : best) {
-    const double x = std::exp(double(row[v]) - s.top_logit) / sum;
+  const auto p = probabilities(row, {});
+  k.sum = 1 / double(p[k.best[0]]);
+  return k;
+}
+seen look(std::span<const float> row, const known& k, token_id drafted) {
+  seen s{.drafted = drafted, .top = token_id(k.best[0]), .second = token_id(k.best[1])};
+  s.top_logit = row[k.best[0]];
+  s.second_logit = row[k.best[1]];
+  s.logit = row[std::size_t(drafted)];
+  const float least = row[std::size_t(drafted)];
+  s.rank = std::size_t(std::count_if(row.begin(), row.end(), [=](float x) { return x > least; }));
+  s.top_p = 1 / k.sum;
+  s.p = std::exp(s.logit - s.top_logit) / k.sum;
+  for (const std::size_t v : k.best) {
+    const double x = std::exp(double(row[v]) - s.top_logit) / k.sum;
     s.entropy -= x * std::log(x);
   }
   return s;
@@ -121,8 +133,8 @@ struct counted {
   bool same = true;  // as the target's own text
 };
 // Writes as many tokens as `own` has after its prompt, or until the text ends.
-counted write(remembering& q, remembering& p, const written& own, const greedy_rule& rule,
-              token_id end) {
+counted write(remembering& q, remembering& p, std::map<std::vector<token_id>, known>& rows,
+              const written& own, const greedy_rule& rule, token_id end) {
   counted c;
   const std::size_t most = own.tokens.size();
   std::vector<token_id> text(own.tokens.begin(), own.tokens.begin() + std::ptrdiff_t(own.prompt));
@@ -134,9 +146,13 @@ counted write(remembering& q, remembering& p, const written& own, const greedy_r
       text.push_back(likeliest(q.row_after(text)));
     const std::size_t g = text.size() - start;
     p.read(text, g + 1);
-    for (std::size_t i = 0; i < g; ++i)
-      drafts.push_back(look(p.row_after({text.begin(), text.begin() + std::ptrdiff_t(start + i)}),
-                            text[start + i]));
+    for (std::size_t i = 0; i < g; ++i) {
+      const std::vector<token_id> before(text.begin(), text.begin() + std::ptrdiff_t(start + i));
+      const auto& row = p.row_after(before);
+      known& k = rows[before];
+      if (k.sum == 0) k = known_of(row);
+      drafts.push_back(look(row, k, text[start + i]));
+    }
     const std::size_t n = rule.kept(drafts, spent);
     text.resize(start + n);
     const bool ended = n > 0 && text.back() == end;
@@ -155,18 +171,21 @@ counted write(remembering& q, remembering& p, const written& own, const greedy_r
 }  // namespace
 
 void greedy(laboratory& l, const char* draft, table& out) {
+  constexpr std::size_t every = 3;  // text: each rule writes all of them anew
   cpu::llama p_model(target(), l.pool, 1024), q_model(draft_named(draft), l.pool, 1024);
   const auto end = token_id(p_model.weights().file.integer("tokenizer.ggml.eos_token_id"));
   remembering q(q_model), p(p_model);
+  std::map<std::vector<token_id>, known> rows;
   const auto& texts = texts_at(l, 0);
-  for (std::size_t i = 0; i < texts.size(); ++i) {
+  for (std::size_t i = 0; i < texts.size(); i += every) {
     for (const greedy_rule& rule : greedy_rules()) {
-      const counted c = write(q, p, texts[i], rule, end);
+      const counted c = write(q, p, rows, texts[i], rule, end);
       out.add(fmt::format("\"{}\"", rule.name), rule.drafted, texts[i].set, texts[i].number,
               c.calls, c.tokens, c.looked_at, c.kept, c.others, int(c.same));
     }
     q.forget();
     p.forget();
+    rows.clear();
     l.progress(double(i + 1) / double(texts.size()));
   }
 }

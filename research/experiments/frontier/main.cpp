@@ -142,11 +142,7 @@ const std::vector<part<laboratory>> parts{
     {"frontier-several-first-0.7", false, 150, 10, several_header,
      [](laboratory& l, table& out) { several(l, first, 0.7, out); }},
     {"frontier-several-first-1", false, 150, 10, several_header,
-     [](laboratory& l, table& out) { several(l, first, 1, out); }},
-    {"frontier-several-second-0.7", false, 150, 10, several_header,
-     [](laboratory& l, table& out) { several(l, second, 0.7, out); }},
-    {"frontier-several-second-1", false, 150, 10, several_header,
-     [](laboratory& l, table& out) { several(l, second, 1, out); }}};
+     [](laboratory& l, table& out) { several(l, first, 1, out); }}};
 
 }  // namespace
 }  // namespace experiments::frontier
