@@ -35,6 +35,7 @@ const filter filters[] = {{"none", {}},
                           {"top-k 50", {.top_k = 50}},
                           {"top-k 1000", {.top_k = 1000}},
                           {"top-k 2000", {.top_k = 2000}},
+                          {"top-k 20000", {.top_k = 20000}},
                           {"top-k 50, top-p 0.95", {.top_k = 50, .top_p = 0.95}},
                           {"temperature 0", {.temperature = 0}}};
 // The first four are rows of models, from flat to peaked, and with ties. The others are hard.
