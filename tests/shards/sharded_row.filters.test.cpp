@@ -150,6 +150,10 @@ TEST_CASE("sharded rows: the exchanges that filters take") {
   CHECK(calls(kind::bell, {.top_k = 50, .top_p = 0.9, .order = joint}, top_k + row) == 2);
   CHECK(calls(kind::bell, {.top_p = 0.9, .min_p = 0.01, .order = vllm}) ==
         2 + calls(kind::bell, {.top_p = 0.9}) - 1);
-  for (const double p : {0.5, 0.9, 0.99})
-    for (const kind k : {kind::bell, kind::flat}) CHECK(calls(k, {.top_p = p}) == 1 + 6);
+  // The sums; the largest logits of each rank, unless there cannot be enough of them, among which
+  // the prefix ends or not; six more.
+  CHECK(calls(kind::peak, {.top_p = 0.9}) == 1 + 1);
+  CHECK(calls(kind::bell, {.top_p = 0.5}, row + 8 * (1 + 2 * 256)) == 1 + 1);
+  for (const double p : {0.9, 0.99}) CHECK(calls(kind::bell, {.top_p = p}) == 1 + 1 + 6);
+  for (const double p : {0.5, 0.9, 0.99}) CHECK(calls(kind::flat, {.top_p = p}) == 1 + 6);
 }

@@ -249,15 +249,18 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   };
   const batch top_k = random_batch(random, V, 1, 1, {.top_k = 50}),
               top_p = random_batch(random, V, 1, 1, {.top_p = 0.3}),
+              much = random_batch(random, V, 1, 1, {.top_p = 0.9999}),
               plain = random_batch(random, V, 1, 1, {}),
               greedy = random_batch(random, V, 1, 1, {.temperature = 0});
   const coupled_verifier coupled{coupled_noise(1, 0)};
-  refuses(top_k, token_verifier{}, 0, 0, {50});  // how many are listed
-  refuses(top_k, token_verifier{}, 0, 51, {});   // an id
-  // top-p, after the sums and four exchanges of masses: how many logits equal the last kept one,
-  // and the last of these tokens
-  refuses(top_p, token_verifier{}, 5, 0, {1});
-  refuses(top_p, token_verifier{}, 6, 0, {});
+  refuses(top_k, token_verifier{}, 0, 0, {50});   // how many are listed
+  refuses(top_k, token_verifier{}, 0, 51, {});    // an id
+  refuses(top_p, token_verifier{}, 1, 0, {256});  // top-p, after the sums: how many are listed
+  refuses(top_p, token_verifier{}, 1, 257, {});   // an id
+  // Of more tokens, after four exchanges of masses: how many logits equal the last kept one, and
+  // the last of these tokens
+  refuses(much, token_verifier{}, 6, 0, {1});
+  refuses(much, token_verifier{}, 7, 0, {});
   const auto last = [&](const batch& b, const auto& verifier) {
     return run(b, verifier, {99, 0, 0}).calls - 1;
   };
@@ -269,7 +272,8 @@ TEST_CASE("vocabulary shards: a number that no rank can have given fails, and wr
   const batch large_k = random_batch(random, V, 1, 1, {.top_k = 1500});
   const double lies[] = {0, -1, -2, 0.5, 7, double(V), 1e6, 1e300, inf, -inf, nan};
   for (int k = 0; k < 3000; ++k) {
-    const batch* const b = std::array{&top_k, &top_p, &plain, &greedy, &large_k}[random.below(5)];
+    const batch* const b =
+        std::array{&top_k, &top_p, &much, &plain, &greedy, &large_k}[random.below(6)];
     const std::size_t index = random.below(3) ? random.below(8) : random.below(4200);
     const liar exchange{random.below(8), index, lies[random.below(std::size(lies))]};
     const auto tell = [&](const auto& verifier) {

@@ -163,7 +163,7 @@ struct prefix {
 // Some tokens of a row, in ascending order of their ids.
 template <class T>
 struct shortlist {
-  static constexpr std::size_t capacity = sizeof(T) == 4 ? 2048 : 4096;
+  static constexpr std::size_t capacity = sizeof(T) == 4 ? 4096 : 2048;
   std::array<T, capacity> logits;
   std::array<token_id, capacity> ids;
   std::size_t size = 0;
@@ -403,7 +403,7 @@ SPECAGG_FLATTEN bool list_from(T lowest, const S* logits, std::size_t size, std:
 }  // namespace detail
 
 // The most tokens that list_largest() finds faster than a search by mass (kernel/prefix.hpp).
-inline constexpr std::size_t most_listed = 2048;
+inline constexpr std::size_t most_listed = 1024;
 
 // Lists the first k tokens (0 < k <= most_listed), or all tokens that are not masked if there are
 // fewer. The lower bound is a number that the largest logits of at least k parts of the row reach,
@@ -419,6 +419,7 @@ SPECAGG_FUNCTION bool list_largest(const S* logits, std::size_t size, std::size_
   T lowest = std::numeric_limits<T>::lowest();
   if (k <= maxima->size) lowest = detail::reached_by_about(maxima->of.data(), maxima->size, k);
   constexpr int often = std::numeric_limits<int>::max();
+  static_assert(most_listed < shortlist<T>::capacity - 64);
   return detail::list_from(lowest, logits, size, k, *maxima, often, list, cut);
 }
 

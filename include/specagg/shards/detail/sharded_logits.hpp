@@ -115,11 +115,22 @@ struct sharded_logits {
         },
         [](std::size_t, const auto&) {});
   }
-  // By the bits of the logits, 8 at a time: four exchanges of the masses of 256 buckets (double:
-  // eight), and two of a number. The list stays empty.
+  // One exchange of the largest logits of each rank, if the prefix may end among them. Otherwise by
+  // the bits of the logits, 8 at a time: four exchanges of the masses of 256 buckets (double:
+  // eight), and two of a number; the list stays empty.
   template <class Weight>
   prefix<T> shortest_prefix(mass enough, T /*lowest*/, double /*total*/, T /*lightest*/,
-                            const mass_unit<T>& unit, const Weight& weight, shortlist<T>&) const {
+                            const mass_unit<T>& unit, const Weight& weight,
+                            shortlist<T>& list) const {
+    const std::size_t each_lists = std::min(most_of_rank, list.capacity / layout().ranks);
+    // no token weighs more than 1
+    if (unit.sum(enough) <= double(each_lists * layout().ranks)) {
+      if (list_known(each_lists, list) &&
+          sum_mass_from(row_of(list), unit, weight, std::numeric_limits<T>::lowest()) >= enough)
+        return list.shorten(enough, unit, weight);
+      list.size = 0;
+      if (shards->lacks()) return {{}, 0, 0};
+    }
     constexpr int width = 8 * sizeof(T);
     constexpr double half = 0x1p32;  // a mass has more bits than a double
     // no bucket has more
@@ -158,6 +169,7 @@ struct sharded_logits {
   }
 
  private:
+  static constexpr std::size_t most_of_rank = 256;
   static constexpr int bits_at_once = 8;
   static constexpr std::size_t most_buckets = std::size_t(1) << bits_at_once;
   template <std::size_t N>
@@ -245,6 +257,27 @@ struct sharded_logits {
   void take_expected(const gathered& all, std::size_t at) const {
     for (std::size_t i = 0; i < expected->count; ++i)
       (*expected_logits)[i] = T(all(layout().owner(std::size_t(expected->tokens[i])), at + i));
+  }
+  // Lists all tokens with a larger logit than any that a rank has not told: each tells its first n.
+  // One exchange.
+  bool list_known(std::size_t n, shortlist<T>& list) const {
+    const gathered all = shards->exchange(1 + 2 * n, [&](double* out) {
+      shortlist<T> mine;
+      cutoff<T> unused;
+      (void)specagg::list_largest(own, own_size(), n, mine, unused);
+      out[0] = double(mine.size);
+      give(mine, n, out + 1);
+    });
+    T bound = std::numeric_limits<T>::lowest();
+    for (std::size_t r = 0; r < layout().ranks; ++r) {
+      const std::size_t told = shards->told(all(r, 0), n + 1);
+      for (std::size_t i = 0; i < told; ++i)
+        if (!take(list, all, r, 1 + i, n)) return false;
+      const auto* const last = list.logits.data() + list.size;
+      if (told == n) bound = std::max(bound, next_above(*std::min_element(last - n, last)));
+    }
+    list.keep_from(bound);
+    return list.size > 0;
   }
   // Whether no logit is NaN or +inf.
   bool all_below_infinity() const {
