@@ -82,7 +82,7 @@ TEST_CASE("synthetic acceptance: rates by position, a rate of a draft, and short
     CHECK_FALSE(synthetic_acceptance{bad}.valid());
 }
 TEST_CASE(
-    "synthetic acceptance replaces what any verifier decides; the next token is the target's") {
+    "synthetic acceptance replaces what any verifier decides, and the next token is the target's") {
   const std::vector<token_id> y{1, 0, 0, 2};
   const synthetic_acceptance how{3.25};
   for_each_verifier(1, 1, [&](const auto& verifier) {
