@@ -70,6 +70,7 @@ MISTAKES = [
     ("tools/site/mkdocs.yml", r"      - docs/trees.md\n", "", "nav lacks docs/trees.md"),
     ("tools/site/words.py", '"docs/trees.md": ', '"docs/woods.md": ', "has docs/woods.md, which is not there"),
     ("tests/policy/rate_bound.test.cpp", "rate 1 q, and", "rate 1 q; and", "has a name with a semicolon"),
+    ("tests/verify/synthetic.test.cpp", "decides, and", "decides; and", "has a name with a semicolon"),
     ("docs/trees.md", "--propose sampled", "--suggest sampled", "names --suggest, which no command has"),
     ("docs/cost-models.md", "on\\s+the\\s+uplink", "on the downlink", "no test is called"),
     ("docs/decoders.md", "`measured_calls`", "`measured_cells`", "names measured_cells, which no source has"),
