@@ -353,8 +353,8 @@ prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T
 // lists the tokens from a bound on that a sample suggests. False if they are too many for a list,
 // if the bound was too high, or if the row is invalid.
 template <class S, class T = computed<S>>
-SPECAGG_FUNCTION bool list_probable(const S* logits, std::size_t size, std::size_t k,
-                                    shortlist<T>& list, cutoff<T>& cut) {
+bool list_probable(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
+                   cutoff<T>& cut) {
   if (k > list.capacity * 3 / 4) return false;
   T lowest = std::numeric_limits<T>::lowest();
   if (size > list.capacity) {

@@ -410,9 +410,8 @@ inline constexpr std::size_t most_listed = 1024;
 // and only blocks that reach it are read again. False if the row is invalid. maxima, unless it is
 // null: is set.
 template <class S, class T = computed<S>>
-SPECAGG_FUNCTION bool list_largest(const S* logits, std::size_t size, std::size_t k,
-                                   shortlist<T>& list, cutoff<T>& cut,
-                                   part_maxima<T>* maxima = nullptr) {
+bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
+                  cutoff<T>& cut, part_maxima<T>* maxima = nullptr) {
   part_maxima<T> here;
   if (!maxima) maxima = &here;
   if (!find_largest(logits, size, maxima).valid) return false;
