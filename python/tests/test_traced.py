@@ -41,7 +41,7 @@ CATALOGUE = [
     ("token_v2", policies.token_v2, [(), (0.3,)]),
     ("token_v3", policies.token_v3, [(), (0.3,)]),
     ("logit_comparison", policies.logit_comparison, [()]),
-    ("rate-bound", policies.rate_bound, [(), (0.8,)]),
+    ("rate_bound", policies.rate_bound, [(), (0.8,)]),
     ("ensemble", policies.ensemble, [(), (0.3,)]),
     ("contrastive", policies.contrastive, [(), (0.3,), (0.3, 0.2), (0.3, 0, True)]),
     ("geometric", policies.geometric, [(), (0.3,)]),
