@@ -174,7 +174,7 @@ def page(results, to):
 
 def cpu():
     found = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return f"{found[1] if found else 'a processor without a name'}, {os.cpu_count()} cores, shared with other work"
+    return f"{found[1] if found else 'a processor without a name'}, {os.cpu_count()} cores"
 
 
 def main():
