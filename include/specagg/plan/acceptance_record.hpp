@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was accepted, step by step, as engines record it; and what that says about drafts of any
-// length.
+// Records of what was accepted, step by step, as engines write them; and what these say about
+// drafts of any length.
 #pragma once
 #include <algorithm>
 #include <cstdint>

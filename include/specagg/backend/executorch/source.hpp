@@ -129,7 +129,7 @@ class executorch_engine {
   [[noreturn]] void refuse(const std::string& why) const {
     throw error("ExecuTorch", "method " + options_.method, why);
   }
-  // What a method without arguments answers; 0 if there is none.
+  // The answer of a method without arguments; 0 if there is none.
   std::size_t number_of(const std::string& method) {
     const auto names = module_->method_names();
     if (!names.ok() || !names->contains(method)) return 0;
