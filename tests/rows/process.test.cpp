@@ -15,6 +15,8 @@
 #include <immintrin.h>
 #endif
 
+#include <specagg/policy/policy.hpp>
+
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
@@ -330,8 +332,9 @@ TEMPLATE_TEST_CASE(
   constexpr auto itself = [](auto v) { return v; };
   const specagg::random_streams chooser(1);
   for (const std::size_t size : {1u, 16u, 100u, 4097u, 49152u, 262144u, 300001u}) {
-    std::vector<T> l(size);
+    std::vector<T> l(size), other(size);
     for (T& x : l) x = T(random.bell());
+    for (T& x : other) x = T(random.bell());
     for (int i = 0; i < 20; ++i) l[random.below(size)] += T(9 + random.bell());
     // a mask
     for (std::size_t v = 1; v < size; v += 1 + random.below(9))
@@ -350,7 +353,7 @@ TEMPLATE_TEST_CASE(
       using normal = specagg::normal_form<processed_row<T>>;
       const specagg::detail::terms_of_row<normal> terms(row);
       const auto due = specagg::weigh(terms, itself, all);
-      const specagg::few_of_row<normal, decltype(terms)> read{row, terms};
+      const specagg::few_of_row<normal, decltype(terms), specagg::row_itself> read{row, terms, {}};
       const auto got = specagg::weigh(read, itself, few);
       CHECK(same(got.total, due.total));
       CHECK(std::ranges::equal(few, all));
@@ -360,10 +363,21 @@ TEMPLATE_TEST_CASE(
         CHECK(y == chooser.draw(m, due));
         CHECK(row.may_keep(std::size_t(y) / 16 * 16));
       }
+      // the residual against a draft
+      const auto q = normalise(processed_row<T>(other));
+      const specagg::row_pair pair(q, row);
+      const auto left = [](auto at) { return specagg::positive(at.p - at.q); };
+      const auto due_left = specagg::weigh(pair, left, all);
+      specagg::weigh_where_kept(row, pair, left, few, [&](const auto& read_left) {
+        CHECK(same(read_left.total, due_left.total));
+        const specagg::moment m{specagg::stream::residual, 0, 0};
+        CHECK(chooser.draw(m, read_left) == chooser.draw(m, due_left));
+      });
+      CHECK(std::ranges::equal(few, all));
       std::size_t read_groups = 0;
       for (std::size_t v = 0; v < size; v += 16) read_groups += row.may_keep(v);
       // of each place, all groups
-      CHECK(read_groups <= 64 * std::max<std::size_t>(1, (size + 4095) / 4096 * 2));
+      CHECK(read_groups <= 64 * std::bit_ceil((size + 32767) / 32768));
     }
     for (const sampling& s : {sampling(), {.top_k = 1000}, {.min_p = 1e-3}}) {
       const auto row = normalise(processed_row<T>(l, s));

@@ -32,25 +32,26 @@ struct row_itself {
   }
 };
 
-// Rows that are 0 wherever a row R is, which knows the places of its few tokens (may_keep() of a
-// processed_row): nothing is read for other tokens. The sums have the same bits.
-template <class R, class Rows>
+// The weights f(rows), which are 0 wherever a row R is. R knows the places of its few tokens
+// (may_keep() of a processed_row): nothing is read for other tokens. The sums have the same bits.
+template <class R, class Rows, class F>
 struct few_of_row {
   using value_type = typename R::value_type;
   const R& row;
   const Rows& rows;
+  const F& f;
   struct block {
-    const R& row;
+    const few_of_row& of;
     std::size_t begin;
     decltype(std::declval<const Rows&>().open(0, 0)) all;
     template <class V>
     SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return row.may_keep(begin + k) ? all.template operator()<V>(k, lanes) : V(0);
+      return of.row.may_keep(begin + k) ? V(of.f(all.template operator()<V>(k, lanes))) : V(0);
     }
   };
   std::size_t size() const { return row.size(); }
   block open(std::size_t begin, std::size_t count) const {
-    return {row, begin, rows.open(begin, count)};
+    return {*this, begin, rows.open(begin, count)};
   }
   bool empty(std::size_t begin, std::size_t count) const { return !row.may_keep(begin, count); }
 };
@@ -94,6 +95,16 @@ SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>
     const double total = reduce_blocks<add>(rows.size(), add_block);
     return {rows, f, block_sums.first(block_count(rows.size())), total};
   }
+}
+// Calls use(weights) with weigh(rows, f, block_sums). f is 0 wherever `row` is, one of the rows.
+template <class R, class Rows, class F, class Use>
+SPECAGG_FUNCTION auto weigh_where_kept(const R& row, const Rows& rows, const F& f,
+                                       std::span<double> block_sums, const Use& use) {
+  if constexpr (requires { row.keeps_few(); })
+    if (row.keeps_few())
+      return use(
+          specagg::weigh(few_of_row<R, Rows, F>{row, rows, f}, row_itself(), block_sums));
+  return use(specagg::weigh(rows, f, block_sums));
 }
 // Whether there is memory enough for these sums.
 template <class Rows>

@@ -88,13 +88,28 @@ SPECAGG_FUNCTION inline std::uint32_t crossing_bucket(const mass* of, std::uint3
   return crossing;
 }
 
-// How many of n <= 2^24 numbers a test is true for; it takes a vec.
+// How many of n numbers a test is true for; it takes a vec, and is false for -inf.
 template <class T, class Test>
 SPECAGG_FLATTEN std::size_t how_many(const T* x, std::size_t n, const Test& test) {
   using V = vec<T, 16>;
-  return std::size_t(specagg::reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
-    return select(test(load_logits<V>(x + i, lanes)), V(1), V(0));
-  }));
+  int count = 0;
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) count += std::popcount(bits(test(V::load(x + i))));
+  if (i < n) count += std::popcount(bits(test(load_logits<V>(x + i, int(n - i)))));
+  return std::size_t(count);
+}
+
+// The least of n > 0 numbers.
+template <class T>
+SPECAGG_FLATTEN T least_of(const T* x, std::size_t n) {
+  using V = vec<T, 16>;
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  V least(inf);
+  for (std::size_t i = 0; i < n; i += 16) {
+    const int lanes = n - i < 16 ? int(n - i) : 16;
+    least = min(least, V::load_partial(x + i, lanes, inf));
+  }
+  return -T(reduce_max(-least));
 }
 
 // A number that at least k of n numbers reach, and at most `most` of them unless some are equal; or
@@ -105,6 +120,7 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
   using V = vec<T, 16>;
   // The ends become the least number >= low and the number after the largest one < high.
   auto low = ordered(lowest), high = ordered(inf);
+  std::size_t from_low = n, from_high = 0;  // how many numbers reach them
   const auto narrow = [&]() SPECAGG_INNER {
     const V from(unordered<T>(low)), to(unordered<T>(high));
     V least(inf), largest(lowest);
@@ -122,16 +138,24 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
         x, n, [at = unordered<T>(bound)](auto l) SPECAGG_INNER { return l >= decltype(l)(at); });
   };
   narrow();
-  if (!(low < high) || reach(low) < k) return lowest;
-  for (int step = 1; high - low > 1; ++step) {
+  if (!(low < high) || (from_low = reach(low)) < k) return lowest;
+  for (int step = 1; high - low > 1 && from_low > most; ++step) {
     if (step % 6 == 0) {  // there may be few different numbers
       narrow();
       continue;
     }
-    const auto middle = bits_of<T>(low + (high - low) / 2);
+    auto middle = bits_of<T>(low + (high - low) / 2);
+    if (step % 3 != 0) {  // as if the counts fell like an exponential: those of logits often do
+      // the bits of a float are nearly linear in its logarithm
+      const auto log_of = [](std::size_t count) { return T(ordered(T(count) + T(0.5))); };
+      const T all = log_of(from_low), from = unordered<T>(low), to = unordered<T>(high),
+              part = (all - log_of((k + most) / 2)) / (all - log_of(from_high));
+      const auto guess = ordered(from + (to - from) * part);
+      if (guess > low && guess < high) middle = guess;
+    }
     const std::size_t count = reach(middle);
     (count < k ? high : low) = middle;
-    if (count >= k && count <= most) break;
+    (count < k ? from_high : from_low) = count;
   }
   return unordered<T>(low);
 }
@@ -204,9 +228,10 @@ struct shortlist {
     const auto count = [&](auto test) { return detail::how_many(logits.data(), size, test); };
     if (count([=](auto l) SPECAGG_INNER { return l >= decltype(l)(bound); }) <= k) {
       keep_from(bound);
-      std::size_t last = size - 1;  // of the tokens with the least logit
-      for (std::size_t i = last; i-- > 0;) last = logits[i] < logits[last] ? i : last;
-      return {logits[last], std::size_t(ids[last])};
+      const T least = detail::least_of(logits.data(), size);
+      std::size_t last = size - 1;
+      while (logits[last] != least) --last;
+      return {least, std::size_t(ids[last])};
     }
     // not all that have the last logit are kept
     std::size_t ties = k - count([=](auto l) SPECAGG_INNER { return l > decltype(l)(bound); });

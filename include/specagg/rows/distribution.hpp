@@ -314,11 +314,8 @@ SPECAGG_FUNCTION auto with_weights(const R& row, const Rows& rows, const row_sum
           row.size(), [&](std::size_t begin, std::size_t) { return blocks[begin / block_size]; });
       return f(weights<Rows, row_itself>{rows, row_itself(), blocks, total});
     }
-    if constexpr (requires { row.keeps_few(); })
-      if (row.keeps_few())
-        return f(specagg::weigh(few_of_row<R, Rows>{row, rows}, row_itself(), sums.memory));
   }
-  return f(specagg::weigh(rows, row_itself(), sums.memory));
+  return specagg::weigh_where_kept(row, rows, row_itself(), sums.memory, f);
 }
 
 }  // namespace detail

@@ -215,16 +215,28 @@ class penalties {
 
 namespace detail {
 
-// The places where a row may have mass: 256 bits. All bits stand for the same number of tokens, a
+// The places where a row may have mass: 2048 bits. All bits stand for the same number of tokens, a
 // power of two of at least 16.
 struct kept_places {
-  std::array<std::uint64_t, 4> bits = {};
+  static constexpr std::size_t size = 2048;
+  std::array<std::uint64_t, size / 64> bits = {};
   int shift = 0;  // a bit is for 2^shift tokens; 0: nothing is known
   kept_places() = default;
+  // ids: in ascending order
   SPECAGG_FUNCTION kept_places(std::span<const token_id> ids, std::size_t vocabulary) : shift(4) {
-    while (vocabulary > std::size_t(256) << shift) ++shift;
-    for (const token_id v : ids)
-      bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
+    while (vocabulary > size << shift) ++shift;
+    std::size_t at = 0;
+    std::uint64_t here = 0;  // in a register: bits of one word follow each other
+    for (const token_id v : ids) {
+      const std::size_t place = std::size_t(v) >> shift;
+      if (place >> 6 != at) {
+        bits[at] = here;
+        here = 0;
+        at = place >> 6;
+      }
+      here |= std::uint64_t(1) << (place & 63);
+    }
+    bits[at] = here;
   }
   SPECAGG_INLINE bool may_hold(std::size_t v) const {
     return bits[v >> shift >> 6] >> (v >> shift & 63) & 1;
@@ -381,7 +393,7 @@ SPECAGG_FUNCTION status find_kept(Row& row, const sampling& s, double temperatur
   found.restriction = tokens.kept.cut;
   if constexpr (sizeof(T) == 4) found.sampled = {tokens.largest, temperature, tokens.total()};
   if constexpr (requires { found.places; })
-    if (tokens.listed && list.size <= 64)
+    if (tokens.listed && list.size <= 256)
       found.places = {std::span(list.ids).first(list.size), row.size()};
   return status::ok;
 }
