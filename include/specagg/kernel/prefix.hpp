@@ -207,18 +207,25 @@ SPECAGG_FLATTEN std::size_t nth_equal(const S* logits, std::size_t size, T logit
   return size;
 }
 
+// The tokens from a logit on: their mass, and how many they are.
+struct swept {
+  mass above;
+  std::size_t count;
+};
 // One pass. Returns the mass of the tokens with logit >= end, of which those with logit >= in.end
-// have in.above. Lists the tokens with lowest <= logit < end; if they are too many, list->size is
-// above `capacity`. lowest = end: no list is needed.
+// have in.above, and counts those below in.end. Lists the tokens with lowest <= logit < end; if
+// they are too many, list->size is above `capacity`. lowest = end: no list is needed.
 template <class S, class Weight, class T = computed<S>>
-SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<T>& maxima,
-                           const bracket<T>& in, T lowest, T end, const mass_unit<T>& unit,
-                           const Weight& weight, shortlist<T>* list) {
+SPECAGG_FLATTEN swept sweep(const S* logits, std::size_t size, const part_maxima<T>& maxima,
+                            const bracket<T>& in, T lowest, T end, const mass_unit<T>& unit,
+                            const Weight& weight, shortlist<T>* list) {
   using V = vec<T, 16>;
   constexpr bool counts = std::is_same_v<Weight, count_of_tokens>;
   std::array<T, block_size> high;  // logits >= end, which are weighed together
   std::size_t size_of_high = 0;
-  mass above = in.above, count = 0;
+  mass above = in.above;
+  std::size_t count = 0;
+  const bool to_the_end = !(in.end < std::numeric_limits<T>::infinity());
   const auto weigh = [&]() SPECAGG_INNER {
     above += unit.whole(
         specagg::reduce_block<add>(size_of_high, [&](std::size_t k, int lanes) SPECAGG_INNER {
@@ -237,9 +244,8 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
     std::uint64_t from_end = 0;
     if (group.any_from(end)) {
       from_end = group.from(end);
-      if constexpr (counts) {
-        count += std::popcount(from_end & ~group.from(in.end));
-      } else {
+      count += std::size_t(std::popcount(to_the_end ? from_end : from_end & ~group.from(in.end)));
+      if constexpr (!counts) {
         const auto store = [&](const V& l) SPECAGG_INNER {
           size_of_high +=
               store_some(l, (l >= V(end)) & (l < V(in.end)), high.data() + size_of_high);
@@ -256,8 +262,9 @@ SPECAGG_FLATTEN mass sweep(const S* logits, std::size_t size, const part_maxima<
     if (list->has_room()) list->append(logits, first, between);
     else if (between != 0) list->size = list->capacity + 1;
   }
-  weigh();
-  return above + count * unit.whole(T(1));
+  if constexpr (counts) above += mass(count) * unit.whole(T(1));
+  else weigh();
+  return {above, count};
 }
 
 // A logit that tokens with a mass of at least `enough` have, by the largest logits of the parts of
@@ -270,7 +277,7 @@ T bound_by_maxima(const part_maxima<T>& maxima, const bracket<T>& in, T lightest
   const auto pass = [&](T end, shortlist<T>* listed) {
     return sweep(maxima.of.data(), maxima.size, none, {}, from, end, unit, weight, listed);
   };
-  if (pass(from, nullptr) < enough) return in.lowest;
+  if (pass(from, nullptr).above < enough) return in.lowest;
   pass(in.end, &list);
   if (list.size > list.capacity) return in.lowest;
   const T bound = list.shorten(enough, unit, weight).cut.logit;
@@ -307,7 +314,7 @@ prefix<T> shortest_prefix(const S* logits, std::size_t size, const part_maxima<T
       const T middle = unordered<T>(bits_of<T>(a + (b - a + 1) / 2));
       lowest = end = middle > in.lowest ? middle : next_above(in.lowest);
     }
-    const mass above = sweep(logits, size, maxima, in, lowest, end, unit, weight, &list);
+    const mass above = sweep(logits, size, maxima, in, lowest, end, unit, weight, &list).above;
     fits = bisect ? turn % 4 == 0 : list.size <= list.capacity;  // every fourth turn lists again
     if (above >= enough) {                                       // it ends above
       in.lowest = end;
@@ -370,6 +377,68 @@ bool list_probable(const S* logits, std::size_t size, std::size_t k, shortlist<T
          (list.size >= k || all);
 }
 
+// Finds the first k of many tokens by sweeps between two logits that a sample suggests, of rank k
+// nearly: one sweep, seldom two. Writes their cutoff and ties. `list` gets the last of them, and
+// found.kept the mass of the others. False if it did not find them: shortest_prefix() will.
+template <class S, class Weight, class T = computed<S>>
+bool first_of_many(const S* logits, std::size_t size, const part_maxima<T>& maxima, std::size_t k,
+                   const mass_unit<T>& unit, const Weight& weight, shortlist<T>& list,
+                   prefix<T>& found) {
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  row_sample<T> sample;
+  sample.take(logits, size, 0, count_of_tokens());
+  const T* const x = sample.logits.data();
+  const double n = double(sample.size), each = sample.tokens_for_each,
+               most = 0.4 * double(list.capacity) / each;
+  // so many tokens have a logit that so many of the sample have
+  double tokens = 0, sampled = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    const double ahead = (double(k) - tokens) / each, due = sampled + ahead,
+                 spread = 2.5 * std::sqrt(std::abs(ahead) * (1 - std::min(1., due / n))) + 2,
+                 off = spread < most ? spread : most;
+    const auto of_rank = [&](double rank) {
+      const auto r = rank < 1 ? std::size_t(1) : std::size_t(rank);
+      return reached_by(x, sample.size, r, r);
+    };
+    if (!(due + off < n)) return false;
+    T lowest = of_rank(due + off), end = due - off < 1 ? inf : next_above(of_rank(due - off));
+    const auto rank_of = [&](T logit) {
+      return double(how_many(x, sample.size, [=](auto l) SPECAGG_INNER {
+        return l >= decltype(l)(logit);
+      }));
+    };
+    const bool tied = rank_of(lowest) - rank_of(end) > 2.2 * most;  // thousands with one logit
+    if (tied) {
+      lowest = of_rank(due);
+      end = next_above(lowest);
+    }
+    const swept above =
+        sweep(logits, size, maxima, {}, tied ? end : lowest, end, unit, weight, &list);
+    if (list.size > list.capacity) return false;
+    std::size_t missing = k - above.count;
+    tokens = double(above.count);
+    if (above.count >= k) {
+      lowest = end;  // the last one is above it
+    } else if (tied) {
+      const std::size_t last = nth_equal(logits, size, lowest, missing);
+      found = {{lowest, last}, above.above, k - above.count};
+      found.kept += mass(found.ties) * unit.whole(weight(vec<T, 1>(lowest)).v);
+      if (missing == 0) return true;
+      tokens = double(k - missing);
+    } else if (list.size >= missing) {
+      found = {list.keep_first(missing), above.above, 0};
+      found.ties = how_many(list.logits.data(), list.size, [&](auto l) SPECAGG_INNER {
+        return l == decltype(l)(found.cut.logit);
+      });
+      return true;
+    } else {
+      tokens += double(list.size);
+    }
+    sampled = rank_of(lowest);
+  }
+  return false;
+}
+
 }  // namespace detail
 
 // A row of logits as one thread reads it. The filters (rows/process.hpp) take any such row. On a
@@ -407,7 +476,8 @@ struct logits_in_memory {
           bits(vec<T, 16>(detail::load_logits<vec<T, 16>>(logits + v, 16)) >= vec<T, 16>(lowest)));
     if (2 * reach > seen) return sum_mass_from(*this, unit, weight, lowest);
     return detail::sweep(logits, count, maxima, {}, lowest, lowest, unit, weight,
-                         static_cast<shortlist<T>*>(nullptr));
+                         static_cast<shortlist<T>*>(nullptr))
+        .above;
   }
   // They call the functions of the same names above and in kernel/softmax.hpp.
   softmax_sum<T> sum_exponentials(double temperature) {
@@ -419,6 +489,19 @@ struct logits_in_memory {
     return detail::list_probable(logits, count, k, list, cut) ||
            (k <= 256 && count > list.capacity &&
             specagg::list_largest(logits, count, k, list, cut, &maxima));
+  }
+  // Finds the first k tokens if they are not so many that all are listed. Writes their cutoff, mass
+  // and ties.
+  template <class Weight>
+  bool find_first(std::size_t k, const mass_unit<T>& unit, const Weight& weight,
+                  shortlist<T>& list, prefix<T>& found) const {
+    if (!(count > list.capacity &&
+          detail::first_of_many(logits, count, maxima, k, unit, weight, list, found)))
+      return false;
+    const logits_in_memory<T> last(list.logits.data(), list.size);
+    found.kept += sum_mass_from(last, unit, weight, std::numeric_limits<T>::lowest());
+    list.size = 0;
+    return true;
   }
   // The shortest prefix with a mass of at least `enough` > 0, which the tokens with logit >= lowest
   // have. total: the sum of their weights, nearly. lightest: a hint; tokens below this logit have

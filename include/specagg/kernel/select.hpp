@@ -132,6 +132,7 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
     // never wider: a host that reads subnormal numbers as 0 takes some for equal
     low = std::max(low, ordered(-T(reduce_max(-least))));
     high = std::min(high, bits_of<T>(ordered(T(reduce_max(largest))) + 1));
+    low = std::min(low, bits_of<T>(high - 1));
   };
   const auto reach = [&](bits_of<T> bound) {
     return how_many(

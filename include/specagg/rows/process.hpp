@@ -287,20 +287,25 @@ class kept_tokens {
   // `list` must be empty. It holds all kept tokens while `listed` is true.
   SPECAGG_FUNCTION kept_tokens(Row& row, List& list) : row_(row), list_(list), unit_(row.size()) {}
 
-  // The first k > 0 tokens; false if the row is invalid. The mass of what is kept is not known yet.
-  SPECAGG_FUNCTION bool keep_first(std::size_t k) {
+  // The first k > 0 tokens; false if the row is invalid.
+  SPECAGG_FUNCTION bool keep_first(std::size_t k, double temperature) {
     listed = row_.list_first(k, list_, kept.cut);
-    if (listed) {
-      largest = T(row_of(list_).template reduce<larger>([](auto l) SPECAGG_INNER { return l; }));
-      return true;
-    }
-    largest = row_.largest();
+    largest = listed ? T(row_of(list_).template reduce<larger>([](auto l) SPECAGG_INNER {
+                return l;
+              }))
+                     : row_.largest();
     if (!(largest > -inf)) return false;
-    const count_of_tokens count;
-    const double tokens = row_.template reduce<add>(count);  // that are not masked
-    kept = row_.shortest_prefix(unit_.at_least(double(k) < tokens ? double(k) : tokens), lowest,
-                                tokens, lowest, unit_, count, list_);
-    listed = list_.size > 0;
+    const softmax_weights<T> weight(largest, temperature);
+    if constexpr (requires { row_.find_first(k, unit_, weight, list_, kept); })
+      if (!listed && row_.find_first(k, unit_, weight, list_, kept)) return true;
+    if (!listed) {
+      const count_of_tokens count;
+      const double tokens = row_.template reduce<add>(count);  // that are not masked
+      kept = row_.shortest_prefix(unit_.at_least(double(k) < tokens ? double(k) : tokens), lowest,
+                                  tokens, lowest, unit_, count, list_);
+      listed = list_.size > 0;
+    }
+    weigh(weight);
     return true;
   }
   // The mass of what is kept, which is not the whole row.
@@ -371,7 +376,7 @@ SPECAGG_FUNCTION status find_kept(Row& row, const sampling& s, double temperatur
              min_p_first = s.min_p > 0 && s.order == filter_order::vllm,
              nothing_before = s.order == filter_order::joint || (!top_k && !min_p_first);
   double total = 0;
-  if (top_k && !tokens.keep_first(s.top_k)) return status::invalid_row;
+  if (top_k && !tokens.keep_first(s.top_k, seen)) return status::invalid_row;
   if (s.top_p < 1 && nothing_before) {
     const softmax_sum<T> all = row.sum_exponentials(seen);
     if (!(all.total > 0)) return status::invalid_row;
@@ -384,7 +389,6 @@ SPECAGG_FUNCTION status find_kept(Row& row, const sampling& s, double temperatur
   }
   if (!(tokens.largest > -std::numeric_limits<T>::infinity())) return status::invalid_row;
   const softmax_weights<T> weight(tokens.largest, seen);
-  if (top_k) tokens.weigh(weight);
   if (min_p_first) tokens.keep_from_fraction(s.min_p, seen, weight);
   if (s.top_p < 1) tokens.keep_share(s.top_p, total, seen, weight);
   if (s.min_p > 0 && !min_p_first) tokens.keep_from_fraction(s.min_p, seen, weight);
