@@ -248,6 +248,7 @@ SPECAGG_END
 #include <specagg/kernel/mass.hpp>
 #include <specagg/kernel/select.hpp>
 #include <specagg/kernel/prefix.hpp>
+#include <specagg/kernel/logits_in_memory.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows/distribution.hpp>

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include <specagg/kernel/logits_in_memory.hpp>
+
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 

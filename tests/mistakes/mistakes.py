@@ -74,6 +74,10 @@ MISTAKES = [
      "if (--counts_[std::size_t(t)] == 0) @--distinct_size_;@", "", "rows decode"),
     ("top-p forgets what weighs more than the listed tokens", "include/specagg/kernel/prefix.hpp",
      "found = list.shorten(@enough - above@, unit, weight);", "enough", "kernel rows"),
+    ("a large top-k keeps a token more", "include/specagg/kernel/logits_in_memory.hpp",
+     "std::size_t missing = @k - above.count@;", "k - above.count + 1", "kernel rows"),
+    ("a draw takes the places of tokens for those of the block", "include/specagg/kernel/sample.hpp",
+     "return of.row.may_keep(@begin + k@)", "k", "kernel rows"),
     # --- policy/
     ("the floor of token_v3 is made from q, not p", "include/specagg/policy/token_cascade.hpp",
      "(1 - alpha) * rows.max([](auto at) { return @at.confidence_p@; });", "at.confidence_q", "policy"),

@@ -91,7 +91,7 @@ struct count_of_tokens {
 };
 
 // The mass of the tokens with logit >= lowest, by the reduce() of whoever reads the row
-// (kernel/prefix.hpp). One pass.
+// (kernel/logits_in_memory.hpp). One pass.
 template <class Row, class Weight, class T = typename Row::value_type>
 SPECAGG_FUNCTION mass sum_mass_from(const Row& row, const mass_unit<T>& unit, const Weight& weight,
                                     T lowest) {

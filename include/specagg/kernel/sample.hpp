@@ -102,8 +102,7 @@ SPECAGG_FUNCTION auto weigh_where_kept(const R& row, const Rows& rows, const F& 
                                        std::span<double> block_sums, const Use& use) {
   if constexpr (requires { row.keeps_few(); })
     if (row.keeps_few())
-      return use(
-          specagg::weigh(few_of_row<R, Rows, F>{row, rows, f}, row_itself(), block_sums));
+      return use(specagg::weigh(few_of_row<R, Rows, F>{row, rows, f}, row_itself(), block_sums));
   return use(specagg::weigh(rows, f, block_sums));
 }
 // Whether there is memory enough for these sums.

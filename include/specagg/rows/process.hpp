@@ -11,7 +11,7 @@
 
 #include <specagg/rows/distribution.hpp>
 #include <specagg/rows/sampling.hpp>
-#include <specagg/kernel/prefix.hpp>
+#include <specagg/kernel/logits_in_memory.hpp>
 
 SPECAGG_BEGIN
 
@@ -278,7 +278,8 @@ SPECAGG_FUNCTION T least_with_fraction(double fraction, double temperature, T la
   return double(bound) < least ? next_above(bound) : bound;
 }
 
-// The tokens that filters keep of a row of logits, whoever reads it (kernel/prefix.hpp): at first
+// The tokens that filters keep of a row of logits, whoever reads it
+// (kernel/logits_in_memory.hpp): at first
 // all of them.
 template <class Row, class List>
 class kept_tokens {
@@ -290,10 +291,9 @@ class kept_tokens {
   // The first k > 0 tokens; false if the row is invalid.
   SPECAGG_FUNCTION bool keep_first(std::size_t k, double temperature) {
     listed = row_.list_first(k, list_, kept.cut);
-    largest = listed ? T(row_of(list_).template reduce<larger>([](auto l) SPECAGG_INNER {
-                return l;
-              }))
-                     : row_.largest();
+    largest = listed
+                  ? T(row_of(list_).template reduce<larger>([](auto l) SPECAGG_INNER { return l; }))
+                  : row_.largest();
     if (!(largest > -inf)) return false;
     const softmax_weights<T> weight(largest, temperature);
     if constexpr (requires { row_.find_first(k, unit_, weight, list_, kept); })

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row of logits of which each rank has a shard, as filters read it: the members of
-// logits_in_memory (kernel/prefix.hpp), with the same bits.
+// logits_in_memory (kernel/logits_in_memory.hpp), with the same bits.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include <specagg/kernel/prefix.hpp>
+#include <specagg/kernel/logits_in_memory.hpp>
 #include <specagg/shards/vocabulary_shards.hpp>
 
 SPECAGG_BEGIN
