@@ -33,3 +33,13 @@ EXPECTED_MORE = [
     ("greedy proposals give more than sampled ones, by traversal", "2,1,1,1", "greedy", "traversal", "2,1,1,1", "sampled", "traversal", 0.0),
     ("two more drafts of the second token give 0.1 more, by traversal", "2,2,1,1", "greedy", "traversal", "2,1,1,1", "greedy", "traversal", 0.1),
 ]
+# Of tokens a second, first draft, temperature 0.7, before they were first measured: (what, measure, least), by two standard
+# errors of the texts. The measures are those of speed_of() in scripts/frontier.
+EXPECTED_SPEED = [
+    ("`lossy` writes 2 % or more more tokens a second than `lossless`, with this draft", "lossy", 0.02),
+    ("15 % or more more with a draft step of 0.05", "lossy, c = 0.05", 0.15),
+    ("all six are slower than the target alone, with this draft", "alone", 0.0),
+    ("all six are within 10 % of the cost model, with this draft", "model", -0.1),
+    ("all six are within 10 % of the cost model, with a draft step of 0.05", "model, c = 0.05", -0.1),
+    ("`mentored`, which searches in each row, writes 1 % or more fewer than `lossy`, with a draft step of 0.05", "mentored, c = 0.05", 0.01),
+]

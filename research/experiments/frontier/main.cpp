@@ -121,6 +121,7 @@ constexpr const char* header =
     "rule,policy,goal,set,number,acceptance,tv,kl,outside,likeliest,right,accepted";
 constexpr const char* greedy_header =
     "rule,drafted,set,number,calls,tokens,looked_at,kept,others,same";
+constexpr const char* speed_header = "rule,policy,set,number,repetition,calls,tokens,ms,q_ms,p_ms";
 constexpr const char* several_header = "shape,proposed,set,number,nodes,recursive,traversal";
 // The drafts that accept most nearly 0.75 with top-p, of each way to make one.
 constexpr const char *first = "bits-4-3", *second = "layers-27";
@@ -142,7 +143,13 @@ const std::vector<part<laboratory>> parts{
     {"frontier-several-first-0.7", false, 150, 10, several_header,
      [](laboratory& l, table& out) { several(l, first, 0.7, out); }},
     {"frontier-several-first-1", false, 150, 10, several_header,
-     [](laboratory& l, table& out) { several(l, first, 1, out); }}};
+     [](laboratory& l, table& out) { several(l, first, 1, out); }},
+    {"frontier-several-second-0.7", false, 150, 10, several_header,
+     [](laboratory& l, table& out) { several(l, second, 0.7, out); }},
+    {"frontier-several-second-1", false, 150, 10, several_header,
+     [](laboratory& l, table& out) { several(l, second, 1, out); }},
+    {"frontier-speed", true, 300, 10, speed_header,
+     [](laboratory& l, table& out) { speed(l, first, 0.7, out); }}};
 
 }  // namespace
 }  // namespace experiments::frontier

@@ -51,8 +51,9 @@ position position_of(std::span<const float> q_logits, std::span<const float> p_l
 observed read(cpu::llama& q, cpu::llama& p, const written& t, const sampling& by,
               std::size_t rounds, std::uint64_t seed);
 
-// greedy.cpp, several.cpp: parts for a draft.
+// greedy.cpp, several.cpp, speed.cpp: parts for a draft.
 void greedy(laboratory&, const char* draft, table&);
 void several(laboratory&, const char* draft, double temperature, table&);
+void speed(laboratory&, const char* draft, double temperature, table&);
 
 }  // namespace experiments::frontier
