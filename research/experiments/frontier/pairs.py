@@ -3,6 +3,8 @@
 """Smaller drafts from a model file itself: with weights rounded to fewer bits, or with layers left out.
 
 usage: pairs.py MODEL.gguf FOLDER                 writes FOLDER/NAME.gguf for each line of ROUNDED that is not there
+       pairs.py MODEL.gguf FOLDER --layers        the same, but tensors that belong to no layer stay as they are (Gemma's table
+                                                  of 262,144 embeddings)
        pairs.py MODEL.gguf FOLDER --without A,B   writes FOLDER/layers-N.gguf, the model without its layers A and B (from 0 on)
 
 Rounding. A row is cut into blocks of 32 weights, each with a scale d and a minimum m in F16, as GGUF's Q4_1 has them; a
@@ -17,10 +19,15 @@ import pathlib, struct, sys
 
 import numpy as np
 
-F32, F16, Q4_1, Q8_0 = 0, 1, 3, 8  # GGUF's numbers of types
-BYTES = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q8_0: (32, 34)}  # weights of a block, its bytes
+F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K = 0, 1, 3, 6, 8, 12, 14  # GGUF's numbers of types
+# weights of a block, its bytes
+BYTES = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY, U32 = 8, 9, 4
+
+
+def of_layers(bits_of):
+    return lambda name: bits_of(name) if name.startswith("blk.") else None
 
 
 def ffn(name):
@@ -110,6 +117,23 @@ def weights(kind, data):
     of = np.frombuffer(data, np.uint8).reshape(-1, BYTES[kind][1])
     if kind == Q8_0:
         return halves(of[:, :2].copy()) * of[:, 2:].view(np.int8)
+    if kind == Q5_0:
+        fifth = np.unpackbits(of[:, 2:6], axis=1, bitorder="little")
+        return halves(of[:, :2].copy()) * ((np.concatenate([of[:, 6:] & 15, of[:, 6:] >> 4], axis=1) | fifth << 4).astype(np.float32) - 16)
+    if kind == Q4_K:
+        d, m = halves(of[:, :2].copy()), halves(of[:, 2:4].copy())
+        scale, k = of[:, 4:16], of[:, 16:].reshape(-1, 4, 32)
+        of_d = np.concatenate([scale[:, :4] & 63, scale[:, 8:] & 15 | scale[:, :4] >> 6 << 4], axis=1)
+        of_m = np.concatenate([scale[:, 4:8] & 63, scale[:, 8:] >> 4 | scale[:, 4:8] >> 6 << 4], axis=1)
+        k = np.stack([k & 15, k >> 4], axis=2).reshape(-1, 8, 32)
+        return ((d * of_d)[:, :, None] * k - (m * of_m)[:, :, None]).reshape(-1, 32)
+    if kind == Q6_K:
+        low, high = of[:, :128].reshape(-1, 2, 1, 2, 32), of[:, 128:192].reshape(-1, 2, 1, 32)
+        low = np.concatenate([low & 15, low >> 4], axis=2).reshape(-1, 2, 4, 32)
+        high = np.concatenate([high >> shift & 3 for shift in (0, 2, 4, 6)], axis=2)
+        k = (low | high << 4).astype(np.float32).reshape(-1, 16, 16) - 32
+        scale = halves(of[:, 208:].copy()) * of[:, 192:208].view(np.int8)
+        return (scale[:, :, None] * k).reshape(-1, 32)
     k = np.concatenate([of[:, 4:] & 15, of[:, 4:] >> 4], axis=1)
     return halves(of[:, :2].copy()) * k + halves(of[:, 2:4].copy())
 
@@ -176,7 +200,7 @@ def leave_out(model, path, gone):
 
 
 def main(arguments):
-    if len(arguments) not in (2, 4) or (len(arguments) == 4 and arguments[2] != "--without"):
+    if len(arguments) not in (2, 3, 4) or arguments[2:3] != [[], ["--layers"], ["--without"]][len(arguments) - 2]:
         sys.exit(print(__doc__.strip()) or (0 if arguments == ["--help"] else 2))
     try:
         model = Reader(arguments[0])
@@ -191,6 +215,7 @@ def main(arguments):
         print(path.stem, leave_out(model, path, gone), whole)
         return
     for name, bits_of in ROUNDED.items():
+        bits_of = of_layers(bits_of) if len(arguments) == 3 else bits_of
         path = folder / f"{name}.gguf"
         if not path.exists() or path.stat().st_mtime < pathlib.Path(__file__).stat().st_mtime:
             round_all(model, path, bits_of)
