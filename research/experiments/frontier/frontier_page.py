@@ -3,9 +3,9 @@
 
 usage: frontier_page.py RESULTS.json PAGE.md   writes PAGE.md, and all.md into the folder of its name
 """
-import json, pathlib, re, statistics, sys, textwrap
+import json, math, pathlib, re, statistics, sys, textwrap
 
-from expected import EXPECTED, EXPECTED_GREEDY, EXPECTED_MORE
+from expected import EXPECTED, EXPECTED_GREEDY, EXPECTED_MORE, EXPECTED_SPEED
 
 MAIN, GAIN = "first-0.7", 0.1  # what the page's chart and table show
 SHOWN = ("lossy", "token-v3", "ensemble", "opt", "chow")  # in colour: of each kind of policy one
@@ -120,8 +120,9 @@ def answer(results):
         f"{names[-1]}**: they are nearest to the target (KL {span([s['kl'][0] for s in lossy])}; median of the others "
         f"{statistics.median(s['kl'][0] for s in others):.2f}), never leave its top-p, and change the probability of a right answer by "
         f"{span(right, 3)}. {len(outside)} of the {len({s['rule'] for s in others})} others give, in some setting, 2 % or more to tokens that "
-        "top-p had left out. *Limits*: one model of 135M, two drafts made from it, top-p 0.95, "
-        "T 0.7 and 1 ([greedy rules](#temperature-0-rules-as-engines-run-them)); seconds by a [cost model](#tokens-a-second) alone.", 125, break_long_words=False, break_on_hyphens=False)
+        f"top-p had left out. *Limits*: one model of 135M, two drafts made from it{' ([a second target](#another-target))' if 'gemma' in results else ''}, top-p 0.95, "
+        "T 0.7 and 1 ([greedy rules](#temperature-0-rules-as-engines-run-them)); seconds by a [cost model](#tokens-a-second)"
+        f"{', and of drafts that are not cheap' if 'speed' in results else ' alone'}.", 125, break_long_words=False, break_on_hyphens=False)
 
 
 def greedy(results):
@@ -156,6 +157,35 @@ def speed(results):
             yield [f"`{s['policy']}`", digits([s["accepted"][0] + 1, s["accepted"][1]], 2),
                    *(digits([(s["accepted"][0] + 1) / (c * steps + V), s["accepted"][1] / (c * steps + V)], 2) for c in COSTS)]
     return rows(["policy", "tokens a call", *(f"c = {c}" for c in COSTS)], lines())
+
+
+def ratio(pair):
+    return digits(pair, 2)
+
+
+def measured(results):
+    """Tokens a second that were measured, beside the cost model's with the costs that were measured with them."""
+    of = results["speed"]
+    def lines():
+        for s in of["rows"]:
+            yield [f"`{s['policy']}`", ratio(s["calls"]), f"{s['per_second']:.0f}", f"{s['whole_model']:.2f}", ratio(s["whole"]),
+                   f"{s['cut_model']:.2f}", ratio(s["cut"])]
+    apart = lambda s: s["cut"][0] / s["cut_model"] - 1
+    near, far = ([s for s in of["rows"] if (abs(apart(s)) <= 0.1) == ok] for ok in (True, False))
+    said_of = f"{len(near)} of {len(of['rows'])} are within {100 * max(abs(apart(s)) for s in near):.0f} % of the model"
+    if far:
+        said_of += "; not " + ", ".join(f"`{s['rule']}` ({100 * apart(s):+.0f} %)" for s in far)
+    return f"""
+**Measured** on {of["date"]}, {of["machine"]}, one thread: `bits-4-3` drafts, the same {of["texts"]} texts by all, one after
+another in an order of chance, median of three repetitions. *Here*: a draft step of this pair costs c = {ratio(of["c"])}, a call of
+five tokens {ratio(of["v"])}. *Cut*: all is measured, and the draft's own seconds count {of["spare"]} / c of what they were. The model counts
+calls alone; the rest (filters of a row of 49,152 tokens, verification) is in what was measured. Seconds are those of the processor; the
+target alone writes {of["alone"]:.0f} tokens a second of them, and *tokens a second* are a clock's, on a machine that others use.
+
+{rows(["policy", "tokens a call", "tokens a second", "here: model", "measured", f"cut to {of['spare']}: model", "measured"], lines())}
+
+With a cheap draft {said_of}: what a policy computes in each row counts (`mentored` searches a number there). Expected before the run: {", ".join(f"{[verdict(*n) for _, *n in of['expected']].count(v)} {v}" for v in ("yes", "no", "undecided"))} ([each](frontier/all.md#tokens-a-second-expected-before-the-run)).
+"""
 
 
 def more(results):
@@ -196,6 +226,63 @@ the target. A draft step costs c steps of the target, a call of five tokens {V}
 more: it shows what policies do, not how to draft.
 
 {speed(results)}
+{measured(results) if "speed" in results else ""}
+"""
+
+
+def agreement(one, other):
+    """Of two runs: for each setting how many estimates there are, how many differ by at most two standard errors of the
+    difference, and the largest difference in such errors. Each policy at each gain that both reached; of what texts say."""
+    found = {}
+    for setting, of in one.items():
+        there = {(s["rule"], s["goal"]): s for s in other[setting]}
+        apart = []
+        for s in of:
+            t = there.get((s["rule"], s["goal"]))
+            for what in ("acceptance", "tv", "kl", "accepted") if t else ():
+                error = math.hypot(s[what][1], t[what][1])
+                if error > 0 and (s["goal"] is None or what != "acceptance"):  # acceptance at a gain was solved for
+                    apart.append(abs(s[what][0] - t[what][0]) / error)
+        found[setting] = [len(apart), sum(x <= 2 for x in apart), max(apart)]
+    return found
+
+
+BAR = "bar, written before: 95 % within two standard errors, none beyond four"
+
+
+def agrees(found):
+    return all(n > 0 and within >= 0.95 * n and most <= 4 for n, within, most in found.values())
+
+
+def again(results):
+    """What a run with another seed says."""
+    found = agreement(results["settings"], results["again"]["settings"])
+    n, within = (sum(one[i] for one in found.values()) for i in (0, 1))
+    return textwrap.fill(
+        f"A second run, `scripts/frontier --again {results['again']['seed']}`, has other texts and drafts of the same prompts: {within} of {n} estimates "
+        f"(TV, KL, accepted tokens; lossless acceptance) are within two standard errors of the difference, the furthest {max(m for *_, m in found.values()):.1f}. "
+        f"It {'agrees' if agrees(found) else 'disagrees'} ({BAR}).", 125, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def other_target(results):
+    """The section of Gemma 3."""
+    of = results["gemma"]
+    shown = [rule(of["settings"], "lossless"), *by_kl(of["settings"], GAIN)[:5]]
+    found = [verdict(*numbers) for _, *numbers in of["expected"]]
+    def lines():
+        for s in shown:
+            yield [f"`{s['policy']}`", digits(s["tv"]), digits(s["kl"]), digits(s.get("less", {}).get("kl"), 3, "+"), digits(s["outside"]),
+                   digits(s["answers"]), digits(s["accepted"], 2)]
+    drafts = ", ".join(f"`{d['name']}` {digits(d['acceptance']['0.7 0.95'], 2)}" for d in of["drafts"])
+    return f"""## Another target
+
+Gemma 3 270M (Q4_K_M, a base model; llama.cpp runs it), with drafts of fewer bits in its layers, top-p 0.95, temperature 0.7. Lossless
+acceptance: {drafts} (every third text). `{of["draft"]}`, +{GAIN}, the five nearest to the target, over {of["texts"]} texts and {of["questions"]} questions:
+
+{rows(["policy", "TV", "KL", "KL less `lossy`'s", "outside top-p", "right answer", "accepted of 4"], lines())}
+
+Of what was expected of SmolLM2's pairs ({len(found)} statements that were reached): {", ".join(f"{found.count(v)} {v}" for v in ("yes", "no", "undecided"))}
+([each, and all policies](frontier/all.md#gemma-3-270m)). `scripts/frontier --gemma` measures it.
 
 """
 
@@ -228,7 +315,7 @@ def page(results):
 
 Not reached: a token that the target's top-p leaves out is never accepted by `lossy`, so its acceptance has a limit.
 
-{more(results)}## The drafts
+{more(results)}{other_target(results) if "gemma" in results else ""}## The drafts
 
 SmolLM2-135M-Instruct (Q4_1) drafts for itself. *Size*: bytes of the weights over the target's, in types of so many bits. The
 layers were chosen by a greedy search on answers to other prompts. Columns: lossless acceptance at a temperature, with and without top-p 0.95.
@@ -238,7 +325,7 @@ layers were chosen by a greedy search on answers to other prompts. Columns: loss
 The texts are what the target writes (top-p 0.95, the same temperature) after 30 prompts of `research/prompts` and {sizes["asked"]} questions, up
 to 48 and 24 tokens. `make frontier` measures all again, from nothing. [All settings](frontier/all.md); statements that were
 [expected before the run](frontier/all.md#expected-before-the-run), in four settings each: {counts(results)}.
-KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
+{again(results) if "again" in results else ""}KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
 """
 
 
@@ -266,6 +353,17 @@ def everything(results):
                 yield [text, *(f"{one[1]:+.3f}±{one[2]:.3f} {verdict(*one[1:])}" for one in found)]
         heads = [f"`{results['named'][x]}`" if x in results["named"] else said(results, x) for x in results[part]]
         out.append(rows(["expected", *heads], lines()) + "\n")
+    if "gemma" in results:
+        of = results["gemma"]
+        out.append(f"## Gemma 3 270M\n\n`{of['draft']}`, temperature 0.7.\n")
+        for goal in (0.05, 0.1, 0.2):
+            out.append(f"+{goal}:\n\n{table(of['settings'], goal, True)}\n")
+        out.append(rows(["expected, at +0.1", "found"], ([text, f"{value:+.3f}±{error:.3f} {verdict(value, error, least)}"]
+                                                         for text, value, error, least in of["expected"])) + "\n")
+    if "speed" in results:
+        out.append("## Tokens a second: expected before the run\n")
+        out.append(rows(["expected", "found"], ([text, f"{value:+.3f}±{error:.3f} {verdict(value, error, least)}"]
+                                                for text, value, error, least in results["speed"]["expected"])) + "\n")
     return "\n".join(out)
 
 

@@ -121,7 +121,8 @@ constexpr const char* header =
     "rule,policy,goal,set,number,acceptance,tv,kl,outside,likeliest,right,accepted";
 constexpr const char* greedy_header =
     "rule,drafted,set,number,calls,tokens,looked_at,kept,others,same";
-constexpr const char* speed_header = "rule,policy,set,number,repetition,calls,tokens,ms,q_ms,p_ms";
+constexpr const char* speed_header =
+    "rule,policy,set,number,repetition,calls,tokens,ms,q_ms,p_ms,clock_ms";
 constexpr const char* several_header = "shape,proposed,set,number,nodes,recursive,traversal";
 // The drafts that accept most nearly 0.75 with top-p, of each way to make one.
 constexpr const char *first = "bits-4-3", *second = "layers-27";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reading.hpp"
 
-#include <array>
 #include <cstdlib>
 #include <fstream>
 
@@ -56,23 +55,6 @@ static std::vector<token_id> turn(const cpu::llama_weights& w, const cpu::tokeni
   add("assistant\n");
   return all;
 }
-// What the target writes after a prompt: until it ends the text, or `most` tokens.
-static void go_on(cpu::llama& p, written& t, std::size_t most, double temperature,
-                  std::uint64_t seed) {
-  const auto end = token_id(p.weights().file.integer("tokenizer.ggml.eos_token_id"));
-  const random_streams noise(seed);
-  std::vector<float> row(p.vocab_size());
-  std::vector<double> scratch(verify_scratch(row.size()));
-  must(p.rollback(0), "target");
-  std::size_t read = 0;
-  for (std::size_t n = 0; n < most; ++n) {
-    must(p.extend(std::span(t.tokens).subspan(read), row), "target");
-    read = t.tokens.size();
-    const auto law = probabilities(row, {.temperature = temperature, .top_p = top_p});
-    t.tokens.push_back(draw_draft(dense_row<float>(law), std::uint32_t(read), 0, noise, scratch));
-    if (t.tokens.back() == end) break;
-  }
-}
 std::vector<question> questions_of(std::size_t most) {
   const std::string path = variable("SPECAGG_TEXTS") + "/questions.tsv";
   std::vector<question> all, some;
@@ -89,6 +71,9 @@ std::vector<question> questions_of(std::size_t most) {
   for (std::size_t i = 0; i < all.size(); i += every) some.push_back(all[i]);
   return some;
 }
+static token_id end_of(const cpu::llama& p) {
+  return token_id(p.weights().file.integer("tokenizer.ggml.eos_token_id"));
+}
 std::vector<written> chats(cpu::llama& p, const cpu::tokenizer& of,
                            const std::vector<std::string>& kinds, std::size_t each,
                            std::size_t most, double temperature, std::uint64_t seed) {
@@ -100,7 +85,7 @@ std::vector<written> chats(cpu::llama& p, const cpu::tokenizer& of,
                      cli::read_text(fmt::format("{}/../research/prompts/{}-{:02}.txt",
                                                 SPECAGG_MODELS, kind, i)))};
       t.prompt = t.tokens.size();
-      go_on(p, t, most, temperature, seed + all.size());
+      go_on(p, t, most, temperature, seed + all.size(), end_of(p));
       all.push_back(std::move(t));
     }
   return all;
@@ -117,7 +102,7 @@ const std::vector<written>& texts_at(laboratory& l, double temperature) {
   for (const question& q : questions_of(l.how.quick ? 2 : 30)) {
     written t{"question", n++, 0, tokenizer.encode_inside(q.asked)};
     t.prompt = t.tokens.size();
-    go_on(p, t, l.how.quick ? 8 : 24, temperature, seed + 500 + n);
+    go_on(p, t, l.how.quick ? 8 : 24, temperature, seed + 500 + n, end_of(p));
     all.push_back(std::move(t));
   }
   return all;
@@ -125,14 +110,6 @@ const std::vector<written>& texts_at(laboratory& l, double temperature) {
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-std::vector<float> rows_of(cpu::llama& m, const written& t) {
-  const std::size_t n = t.tokens.size() - t.prompt;
-  std::vector<float> rows(n * m.vocab_size());
-  must(m.rollback(0), "model");
-  must(m.extend(std::span(t.tokens).first(t.prompt - 1), {}), "model");
-  must(m.extend(std::span(t.tokens).subspan(t.prompt - 1, n), rows), "model");
-  return rows;
-}
 position position_of(std::span<const float> q_logits, std::span<const float> p_logits,
                      const sampling& by, token_id next) {
   const auto q = probabilities(q_logits, by), p = probabilities(p_logits, by),
@@ -146,43 +123,6 @@ position position_of(std::span<const float> q_logits, std::span<const float> p_l
     at.likely.push_back(likely[v]);
   }
   return at;
-}
-// A round that drafts after the first `from` tokens of a text, which both models have read.
-static std::vector<position> round_of(cpu::llama& q, cpu::llama& p, const written& t,
-                                      std::size_t from, const sampling& by,
-                                      const random_streams& noise) {
-  const std::size_t V = p.vocab_size();
-  std::vector<float> q_rows(gamma * V), p_rows(gamma * V);
-  std::vector<double> scratch(verify_scratch(V));
-  std::array<token_id, gamma + 1> tokens{t.tokens[from - 1]};
-  must(q.rollback(from - 1), "draft");
-  must(p.rollback(from - 1), "target");
-  for (std::size_t j = 0; j < gamma; ++j) {
-    const auto row = std::span(q_rows).subspan(j * V, V);
-    must(q.extend(std::span(&tokens[j], 1), row), "draft");
-    const auto law = probabilities(row, by);
-    tokens[j + 1] = draw_draft(dense_row<float>(law), std::uint32_t(from), j, noise, scratch);
-  }
-  must(p.extend(std::span(tokens).first(gamma), p_rows), "target");
-  std::vector<position> round;
-  for (std::size_t j = 0; j < gamma; ++j)
-    round.push_back(position_of(std::span(q_rows).subspan(j * V, V),
-                                std::span(p_rows).subspan(j * V, V), by, tokens[j + 1]));
-  return round;
-}
-observed read(cpu::llama& q, cpu::llama& p, const written& t, const sampling& by,
-              std::size_t rounds, std::uint64_t seed) {
-  const std::size_t V = p.vocab_size(), n = t.tokens.size() - t.prompt;
-  const auto q_rows = rows_of(q, t), p_rows = rows_of(p, t);
-  observed all{t.set, t.number, {}, {}};
-  for (std::size_t i = 0; i < n; ++i)
-    all.positions.push_back(position_of(std::span(q_rows).subspan(i * V, V),
-                                        std::span(p_rows).subspan(i * V, V), by,
-                                        t.tokens[t.prompt + i]));
-  const random_streams noise(seed);
-  for (std::size_t r = rounds; r-- > 0;)  // from the end on: what was read is cut
-    all.rounds.push_back(round_of(q, p, t, t.prompt + r * n / rounds, by, noise));
-  return all;
 }
 
 }  // namespace experiments::frontier

@@ -2,7 +2,10 @@
 // Tokens a second, measured: the target alone, lossless, and the policies of SPECAGG_POLICIES
 // (NAME:KEY=VALUE with spaces between) go on with the same texts, one text after another, in an
 // order of chance. Prompts are read before the clock starts. Each repetition draws the same tokens,
-// so the times of a text differ by the machine alone.
+// so the times of a text differ by the machine alone. Seconds are those that this process computes,
+// and for whole texts also those of a clock.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -16,10 +19,15 @@ namespace experiments::frontier {
 namespace {
 
 using any_policy = compiled_once<any_catalogued>;
-using seconds = std::chrono::steady_clock;
 
-double ms_since(seconds::time_point begin) {
-  return std::chrono::duration<double, std::milli>(seconds::now() - begin).count();
+double computed_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return 1e3 * double(t.tv_sec) + 1e-6 * double(t.tv_nsec);
+}
+double clock_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
 }
 // A model that counts the milliseconds of its calls.
 class timed {
@@ -32,9 +40,9 @@ class timed {
   std::span<const token_id> tokens() const { return model_->tokens(); }
   status rollback(std::size_t n) { return model_->rollback(n); }
   status extend(std::span<const token_id> tokens, std::span<float> rows) {
-    const auto begin = seconds::now();
+    const double begin = computed_ms();
     const status s = model_->extend(tokens, rows);
-    ms += ms_since(begin);
+    ms += computed_ms() - begin;
     return s;
   }
   double ms = 0;
@@ -67,7 +75,7 @@ std::vector<writer> writers() {
 }
 
 struct counted {
-  double calls = 0, tokens = 0, ms = 0, q_ms = 0, p_ms = 0;
+  double calls = 0, tokens = 0, ms = 0, q_ms = 0, p_ms = 0, by_clock = 0;
 };
 // Both models have read all tokens of the prompt but the last.
 counted write(cpu::llama& q_model, cpu::llama& p_model, const written& t, const writer& by,
@@ -89,7 +97,7 @@ counted write(cpu::llama& q_model, cpu::llama& p_model, const written& t, const 
     c.tokens += double(r.emitted);
   };
   const random_streams noise(seed);
-  const auto begin = seconds::now();
+  const double begin = computed_ms(), began = clock_ms();
   std::visit(
       [&](const auto& policy) {
         must(speculative_decode(q, p, policy, noise,
@@ -97,7 +105,8 @@ counted write(cpu::llama& q_model, cpu::llama& p_model, const written& t, const 
              "text");
       },
       by.policy);
-  c.ms = ms_since(begin);
+  c.ms = computed_ms() - begin;
+  c.by_clock = clock_ms() - began;
   c.q_ms = q.ms;
   c.p_ms = p.ms;
   return c;
@@ -106,23 +115,23 @@ counted write(cpu::llama& q_model, cpu::llama& p_model, const written& t, const 
 double call(cpu::llama& model, const written& t, std::size_t n, std::vector<float>& rows) {
   must(model.rollback(t.prompt - 1), "model");
   rows.resize(n * model.vocab_size());
-  const auto begin = seconds::now();
+  const double begin = computed_ms();
   must(model.extend(std::span(t.tokens).subspan(t.prompt - 1, n), rows), "model");
-  return ms_since(begin);
+  return computed_ms() - begin;
 }
 
 }  // namespace
 
 void speed(laboratory& l, const char* draft, double temperature, table& out) {
-  cpu::llama p(target(), l.pool, 1024), q(draft_named(draft), l.pool, 1024);
+  cpu::llama p(target(), nullptr, 1024), q(draft_named(draft), nullptr, 1024);  // one thread
   const auto all = writers();
   const auto& texts = texts_at(l, temperature);
-  const std::size_t repetitions = l.how.quick ? 1 : 3;
+  const std::size_t repetitions = l.how.quick ? 1 : 3, every = l.how.quick ? 1 : 3;
   std::mt19937 chance(std::uint32_t(l.how.seed));
   std::vector<float> rows;
   std::vector<std::size_t> order(all.size() + 3);  // the last three: calls
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
+  for (std::size_t i = 0; i < texts.size(); i += every) {
     const written& t = texts[i];
     if (t.tokens.size() < t.prompt + gamma + 1) continue;  // it ended at once
     for (cpu::llama* model : {&q, &p}) {
@@ -135,7 +144,7 @@ void speed(laboratory& l, const char* draft, double temperature, table& out) {
         if (k < all.size()) {
           const counted c = write(q, p, t, all[k], temperature, 100 * l.how.seed + i);
           out.add(all[k].rule, fmt::format("\"{}\"", all[k].text), t.set, t.number, r, c.calls,
-                  c.tokens, c.ms, c.q_ms, c.p_ms);
+                  c.tokens, c.ms, c.q_ms, c.p_ms, c.by_clock);
           continue;
         }
         const std::size_t what = k - all.size();
@@ -145,7 +154,7 @@ void speed(laboratory& l, const char* draft, double temperature, table& out) {
         double ms = 0;
         for (std::size_t j = 0; j < calls; ++j) ms += call(model, t, n, rows);
         out.add(fmt::format("{}-{}", what == 0 ? "draft" : "target", n), "\"\"", t.set, t.number, r,
-                calls, n * calls, ms, what == 0 ? ms : 0, what == 0 ? 0 : ms);
+                calls, n * calls, ms, what == 0 ? ms : 0, what == 0 ? 0 : ms, NAN);
       }
     }
     l.progress(double(i + 1) / double(texts.size()));
