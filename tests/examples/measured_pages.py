@@ -46,6 +46,12 @@ with tempfile.TemporaryDirectory() as folder:
     for written in again, again.with_suffix("") / "all.md":
         page = ROOT / "docs" / written.relative_to(folder)
         assert written.read_text() == page.read_text(), f"{page} is not what frontier_page.py writes"
+    sys.path.append(str(ROOT / "research/experiments/frontier"))
+    sys.dont_write_bytecode = True
+    import frontier_page
+    frontier = json.loads((ROOT / "docs/frontier/results.json").read_text())
+    both = frontier_page.agreement(frontier["settings"], frontier["again"]["settings"])
+    assert frontier_page.agrees(both), f"docs/frontier/results.json: the run with another seed says something else: {both}"
     again = pathlib.Path(folder) / "training.md"
     subprocess.run([sys.executable, ROOT / "research/experiments/training/training_page.py", ROOT / "docs/training/results.json", again], check=True)
     assert again.read_text() == (ROOT / "docs/training.md").read_text(), "docs/training.md is not what training_page.py writes"
