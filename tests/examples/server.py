@@ -269,6 +269,16 @@ def synthetic():
             assert steps - near <= 2 * len(got), f"length {length}: {full}"
             mean, part = 1 + sum(j * n for j, n in enumerate(full)) / steps, (length - 1) % 1
             assert abs(mean - length) < 5 * math.sqrt(part * (1 - part) / steps) + 2 * gamma * len(got) / steps, f"{mean}, not {length}"
+    rates, full = (0.75, 0.5, 0.125), [0] * 4  # by position; a text's last two steps may be short
+    with running("--requests", 4, "--context", 512, "--gamma", 3, "--synthetic-acceptance-rates", "0.75,0.5,0.125") as s:
+        for g in at_once([lambda i=i: s.complete(prompt=PROMPTS[i % 6], max_tokens=400, seed=i, logit_bias={END: -100}) for i in range(8)]):
+            for j, n in enumerate(g["metrics"]["speculative_decoding"]["acceptance_histogram"]): full[j] += n
+    for j, rate in enumerate(rates):
+        seen, steps = sum(full[j + 1:]), sum(full)
+        assert abs(seen / steps - rate) < (5 * math.sqrt(rate * (1 - rate) * steps) + 2 * 8) / steps, f"{full}: not {rates}"
+    for bad, why in (("0.5,0.6", "above the one before"), ("1,1,1", "has 3 numbers"), ("1.5", "1.5")):
+        refused = subprocess.run([server, "--target", TARGET, "--gamma", "2", "--synthetic-acceptance-rates", bad], capture_output=True, text=True)
+        assert refused.returncode == 2 and why in refused.stderr, refused.stderr
     refused = subprocess.run([server, "--target", TARGET, "--gamma", "2", "--synthetic-acceptance-length", "3.5"], capture_output=True, text=True)
     assert refused.returncode == 2 and "at most 3 tokens" in refused.stderr, refused.stderr
     print("synthetic acceptance has the length that is asked for")

@@ -81,6 +81,42 @@ TEST_CASE("synthetic acceptance: rates by position, a rate of a draft, and short
   for (const double bad : {0.999, -1., 1e9, double(NAN), double(INFINITY)})
     CHECK_FALSE(synthetic_acceptance{bad}.valid());
 }
+TEST_CASE("synthetic acceptance by rates has exactly these rates") {
+  const std::vector<std::vector<double>> all{
+      {0.75, 0.5, 0.5, 0.125}, {1, 1, 0.25}, {0}, {1, 0.5, 0, 0}, {0.5}};
+  for (const std::vector<double>& rates : all)
+    for (const std::size_t g : {0u, 1u, 3u, 4u, 6u}) {
+      const auto how = synthetic_acceptance::of_rates(rates);
+      CHECK(how.valid());
+      double sum = 1;
+      for (const double r : rates) sum += r;
+      CHECK(how.length == sum);
+      std::vector<double> at_least(g + 1);
+      for (const auto& [n, w] :
+           exact_law([&](auto& chooser) { return how.accepted(g, 7, chooser); })) {
+        REQUIRE(n <= g);
+        for (std::size_t j = 0; j <= n; ++j) at_least[j] += w;
+      }
+      for (std::size_t j = 0; j < g; ++j) {
+        CHECK(how.rate(j) == (j < rates.size() ? rates[j] : 0));
+        CHECK(at_least[j + 1] == Approx(how.rate(j)).margin(1e-12));
+      }
+    }
+  for (const std::vector<double>& bad : std::vector<std::vector<double>>{
+           {0.5, 0.6}, {1.1}, {-0.1}, {1, double(NAN)}, {double(NAN), 0}})
+    CHECK_FALSE(synthetic_acceptance::of_rates(bad).valid());
+}
+TEST_CASE("a length's own rates are the same law as the length") {
+  const std::vector<double> rates{1, 1, 0.25, 0};
+  const synthetic_acceptance by_length{3.25}, by_rates = synthetic_acceptance::of_rates(rates);
+  for (std::size_t j = 0; j < 6; ++j) CHECK(by_length.rate(j) == by_rates.rate(j));
+  CHECK(by_length.length == by_rates.length);
+  std::map<std::size_t, double> law;
+  for (const auto& [n, w] :
+       exact_law([&](auto& chooser) { return by_rates.accepted(4, 9, chooser); }))
+    law[n] += w;
+  CHECK(law == law_of_count(3.25, 4, 9));
+}
 TEST_CASE(
     "synthetic acceptance replaces what any verifier decides, and the next token is the target's") {
   const std::vector<token_id> y{1, 0, 0, 2};

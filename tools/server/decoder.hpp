@@ -32,6 +32,7 @@ struct server_options {
   std::size_t requests = 8, waiting = 64, context = 2048, gamma = 4;
   step_metrics metrics = step_metrics::summary;
   std::optional<specagg::synthetic_acceptance> synthetic = {};  // of all requests
+  std::vector<double> synthetic_rates = {};                     // that it may read
   std::size_t memory = 0;  // MiB for requests; 0: half of the machine's
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   cli::llama_cpp_options llama_cpp;

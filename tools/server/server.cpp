@@ -473,6 +473,14 @@ void add_options(CLI::App& app, program_options& o) {
          "say; texts have no law")
       ->type_name("NUMBER")
       ->check(CLI::Range(1.0, 33.0));
+  app.add_option(
+         "--synthetic-acceptance-rates", o.synthetic_rates,
+         "The same by position: how often at least the first, the first two, ... drafted tokens "
+         "are accepted; at most gamma numbers, none above the one before it")
+      ->type_name("NUMBER,...")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0))
+      ->excludes("--synthetic-acceptance-length");
   app.add_option("--requests", o.requests, "Requests decoded at once")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -526,6 +534,13 @@ int main(int argc, char** argv) {
     cli::refuse_without_effect(
         app, {{o.backend == "cpu", "with --backend cpu", {"--exact-batches", "--rpc"}},
               {o.backend != "cpu", "with --backend " + o.backend, {"--head", "--memory"}}});
+    if (!o.synthetic_rates.empty())
+      o.synthetic = specagg::synthetic_acceptance::of_rates(o.synthetic_rates);
+    if (const std::size_t n = o.synthetic_rates.size(); n > o.gamma)
+      throw error("--synthetic-acceptance-rates", "",
+                  fmt::format("has {} numbers, and --gamma is {}", n, o.gamma));
+    if (o.synthetic && !o.synthetic->valid())
+      throw error("--synthetic-acceptance-rates", "", "has a number above the one before it");
     if (o.synthetic && o.synthetic->length > double(o.gamma + 1))
       throw error(fmt::format("--synthetic-acceptance-length {:g}", o.synthetic->length), "",
                   fmt::format("--gamma {} has at most {} tokens a step", o.gamma, o.gamma + 1));

@@ -2,8 +2,8 @@
 // Synthetic acceptance: how many drafted tokens are accepted is drawn, whatever the models say. A
 // benchmark that replays a given acceptance length measures an engine without the quality of its
 // drafter. The text has no law. vLLM: `rejection_sample_method` "synthetic" with
-// `synthetic_acceptance_length`; SGLang: SGLANG_SIMULATE_ACC_LEN with match-expected; TensorRT-LLM:
-// TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS, which is length - 1.
+// `synthetic_acceptance_length` or `synthetic_acceptance_rates`; SGLang: SGLANG_SIMULATE_ACC_LEN
+// with match-expected; TensorRT-LLM: TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS (length - 1).
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -18,29 +18,56 @@ SPECAGG_BEGIN
 // length - 1, floor(x) drafted tokens are accepted, and one more with probability x - floor(x). No
 // other way to accept whole tokens with this mean has less variance. Drafts need ceil(x) tokens; of
 // a shorter one all that are due are accepted, up to its end, so the mean is less.
+//
+// rates, if there are any: the probability that at least the first j + 1 drafted tokens are
+// accepted, j from 0, in [0, 1] and none above the one before it. They say the whole law of how
+// many are accepted, and length is then 1 + their sum. of_rates() sets both; the numbers stay the
+// caller's.
 struct synthetic_acceptance {
   double length = 1;
+  std::span<const double> rates = {};
   // The length at which this share of gamma drafted tokens is accepted: 1 + rate gamma, rate in
   // [0, 1].
   static constexpr synthetic_acceptance of_rate(double rate, std::size_t gamma) {
     return {1 + rate * double(gamma)};
   }
+  static constexpr synthetic_acceptance of_rates(std::span<const double> rates) {
+    double sum = 1;
+    for (const double r : rates) sum += r;
+    return {sum, rates};
+  }
   static constexpr double longest = 1 << 20;
-  constexpr bool valid() const { return length >= 1 && length <= longest; }
-  // Drafted tokens that are always accepted, and the probability of one more.
+  constexpr bool valid() const {
+    double last = 1;
+    for (const double r : rates) {
+      if (!(r >= 0 && r <= last)) return false;
+      last = r;
+    }
+    return length >= 1 && length <= longest;
+  }
+  // Without rates: drafted tokens that are always accepted, and the probability of one more.
   constexpr std::size_t always() const { return std::size_t(length - 1); }
   constexpr double one_more() const { return length - 1 - double(always()); }
   // The probability that at least the first j + 1 drafted tokens are accepted, j from 0: vLLM's
   // `synthetic_acceptance_rates`.
   constexpr double rate(std::size_t j) const {
+    if (!rates.empty()) return j < rates.size() ? rates[j] : 0;
     return j < always() ? 1 : j == always() ? one_more() : 0;
   }
   // How many tokens of a draft of g are accepted, g >= 0, whose first token has this position.
   template <Chooser C>
   std::size_t accepted(std::size_t g, std::uint32_t start, C&& chooser) const {
-    const std::size_t sure = always();
-    const moment m{stream::coin, std::uint32_t(start + sure), start};
-    return sure < g && chooser.coin(m, one_more(), 1) ? sure + 1 : std::min(sure, g);
+    const auto coin = [&](std::size_t j, double weight, double total) {
+      return chooser.coin(moment{stream::coin, std::uint32_t(start + j), start}, weight, total);
+    };
+    if (rates.empty()) {
+      const std::size_t sure = always();
+      return sure < g && coin(sure, one_more(), 1) ? sure + 1 : std::min(sure, g);
+    }
+    std::size_t n = 0;
+    for (double last = 1; n < std::min(g, rates.size()) && rates[n] > 0; last = rates[n++])
+      if (!coin(n, rates[n], last)) break;
+    return n;
   }
 };
 
