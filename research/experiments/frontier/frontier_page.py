@@ -336,7 +336,7 @@ layers were chosen by a greedy search on answers to other prompts. Columns: loss
 
 The texts are what the target writes (top-p 0.95, the same temperature) after 30 prompts of `research/prompts` and {sizes["asked"]} questions, up
 to 48 and 24 tokens. `make frontier` measures all again, from nothing. With `QUICK=1` it takes three minutes of one core and compares itself
-with what is recorded: its eight beginnings of texts are no sample of the texts, and its verdict was that two of four settings
+with what is recorded: its eight beginnings of texts are no sample of the texts, and its verdict was that three of four settings
 disagree. It shows that all runs, not what holds. [All settings](frontier/all.md); statements that were
 [expected before the run](frontier/all.md#expected-before-the-run), in four settings each: {counts(results)}.
 {again(results) if "again" in results else ""}KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
