@@ -34,7 +34,7 @@ def _specagg() -> Adapter:
         return verify_tree(tokens, parents, q, p, proposed="sampled", rows=rows, streams=streams).tokens
 
     has = ("temperature greedy top_k top_p min_p repetition presence frequency mask seeds float16 invalid drafts one_hot bonus "
-           "draft_filters padding wrong_ids trees")
+           "draft_filters padding wrong_ids no_support invalid_drafts trees")
     return Adapter(sample, frozenset(has.split()), "specagg", __version__, verify=verified, verify_tree=trees)
 
 
@@ -118,9 +118,10 @@ def _mlx_lm() -> Adapter:
                 rows = edit(mx.array(s.history), rows)
         rows = rows - mx.logsumexp(rows, axis=-1, keepdims=True)
         drawn = make_sampler(s.temperature, top_p=s.top_p, min_p=s.min_p, top_k=min(s.top_k, logits.shape[1] - 1))(rows)
-        return np.array(drawn).astype(np.int64)
+        tokens = np.array(drawn).astype(np.int64)
+        return tokens, np.array(mx.take_along_axis(rows, drawn[:, None], -1).astype(mx.float32))[:, 0]
 
-    has = "temperature greedy top_k top_p min_p repetition presence frequency float16 bfloat16 invalid"
+    has = "temperature greedy top_k top_p min_p repetition presence frequency model_log_probabilities float16 bfloat16 invalid"
     return Adapter(sample, frozenset(has.split()), "mlx-lm", _version("mlx-lm"), order="top_p min_p top_k temperature")
 
 

@@ -295,20 +295,26 @@ def seeds(checks: Checks, name: str) -> Result:
     return checks.exact(name, wrong, n)
 
 
-def log_probabilities(checks: Checks, name: str) -> Result:
-    how = {"temperature": 0.7} if "temperature" in checks.sampler.has else {}
-    worst, wrong, n = 0.0, [], 0
-    for row in (checks.small(), checks.large()):
-        tokens, logs = checks.both(np.ascontiguousarray(np.resize(row, (64, row.size))), checks.settings(64, **how))
-        if logs is None or np.shape(logs) != (64,):
-            return Result(name, DOES_NOT, "returns none")
-        due = np.log(checks.law(row, **how))[tokens]
-        worst = max(worst, float(np.abs(np.asarray(logs, np.float64) - due).max()))
-        wrong += [f"token {t}: {a:.4f}, where {b:.4f} is due" for t, a, b in zip(tokens, np.asarray(logs), due)
-                  if not abs(a - b) < 1e-3]
-        n += 64
-    result = checks.exact(name, wrong, n)
-    return result if wrong else result._replace(seen=f"largest error {worst:.1e}")
+def log_probabilities(dtype: str = "float32", temperature: float = 0.7) -> Callable[[Checks, str], Result]:
+    """Those of the tokens that are emitted."""
+    def run(checks: Checks, name: str) -> Result:
+        how: dict[str, Any] = {"temperature": temperature} if "temperature" in checks.sampler.has else {}
+        worst, wrong, n = 0.0, [], 0
+        for row in (checks.small(), checks.large()):
+            if dtype != "float32":
+                row = rounded(row, dtype)
+            settings = checks.settings(64, dtype=dtype, **how)
+            tokens, logs = checks.both(np.ascontiguousarray(np.resize(row, (64, row.size))), settings)
+            if logs is None or np.shape(logs) != (64,):
+                return Result(name, DOES_NOT, "returns none")
+            due = np.log(checks.law(row, **how))[tokens]
+            worst = max(worst, float(np.abs(np.asarray(logs, np.float64) - due).max()))
+            wrong += [f"token {t}: {a:.4f}, where {b:.4f} is due" for t, a, b in zip(tokens, np.asarray(logs), due)
+                      if not abs(a - b) < 1e-3]
+            n += 64
+        result = checks.exact(name, wrong, n)
+        return result if wrong else result._replace(seen=f"largest error {worst:.1e}")
+    return run
 
 
 def invalid(value: float, whole: bool) -> Callable[[Checks, str], Result]:
@@ -438,6 +444,39 @@ def wrong_ids(checks: Checks, name: str) -> Result:
     return checks.compared(name, checks.tests(first, due))
 
 
+def no_support(checks: Checks, name: str) -> Result:
+    """Drafted tokens whose q is 0, and p 0.2: accepted at most as often as p says, which a rule that does not read q does."""
+    n, at = 200, np.arange(200)
+    drafts = (at % 5)[:, None]
+    q = np.zeros((n, 1, 5), np.float32)
+    q[at, 0, drafts[:, 0]] = -np.inf
+    assert checks.sampler.verify
+    try:
+        given = checks.sampler.verify(drafts, q, np.zeros((n, 2, 5), np.float32), checks.settings(n))
+    except Exception as failure:
+        return Result(name, FITS, f"raises {error_of(failure)[:80]}", n, finds=share(n))
+    accepted = sum(len(text) > 1 and min(int(one) for one in text[:2]) >= 0 for text in given)
+    # 0.62: more than half of 200 are then accepted with probability 0.999; with 0.2, in 1e-21 of the runs
+    return Result(name, DOES_NOT if 2 * accepted > n else FITS, f"accepts {accepted} of {n}", n, finds=0.62)
+
+
+def invalid_drafts(checks: Checks, name: str) -> Result:
+    """Drafts whose rows of p have a NaN stand between those of rows that have a law."""
+    rng, n = checks.random, 32
+    q, p = (rng.normal(0, 1, (n, length, 5)).astype(np.float32) for length in (1, 2))
+    bad = np.arange(n) % 2 == 1
+    p[bad, :, 3] = np.nan
+    assert checks.sampler.verify
+    try:
+        given = checks.sampler.verify(rng.integers(0, 5, (n, 1)), q, p, checks.settings(n))
+    except Exception as failure:
+        return Result(name, FITS, f"raises {error_of(failure)[:80]}", 16, finds=share(16))
+    texts = [[int(one) for one in text if one >= 0] for text in given]
+    wrong = [f"emits {text}" for text, is_bad in zip(texts, bad) if is_bad and text]
+    wrong += ["a row beside it emits nothing" for text, is_bad in zip(texts, bad) if not is_bad and not text]
+    return checks.exact(name, wrong, 16)
+
+
 T_K_P = dict(temperature=1.6, top_k=7, top_p=0.68)
 ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("law", "", law()),
@@ -473,7 +512,10 @@ ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("large row in bfloat16, T 1", "bfloat16", large(dtype="bfloat16")),
     ("large row in bfloat16, top-p 0.9", "bfloat16 top_p", large(dtype="bfloat16", top_p=0.9)),
     ("seeds alone and in company", "seeds", seeds),
-    ("log-probabilities", "log_probabilities", log_probabilities),
+    ("log-probabilities", "log_probabilities", log_probabilities()),
+    ("log-probabilities, bfloat16", "log_probabilities bfloat16", log_probabilities("bfloat16")),
+    ("log-probabilities of rows", "model_log_probabilities", log_probabilities(temperature=1.0)),
+    ("log-probabilities of rows, bfloat16", "model_log_probabilities bfloat16", log_probabilities("bfloat16", 1.0)),
     ("drafts, T 1", "drafts", rounds()),
     ("drafts, T 0.7, top-k 3", "drafts draft_filters", rounds(temperature=0.7, top_k=3)),
     ("drafts, T 1.6, top-p 0.7", "drafts draft_filters", rounds(temperature=1.6, top_p=0.7)),
@@ -483,6 +525,8 @@ ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("trees, T 1", "trees", trees()),
     ("trees, T 0.7, top-k 3", "trees draft_filters", trees(temperature=0.7, top_k=3)),
     ("drafted ids outside", "wrong_ids", wrong_ids),
+    ("drafted token with q of 0", "no_support bonus", no_support),
+    ("drafts, rows with NaN", "invalid_drafts", invalid_drafts),
     ("row with NaN", "invalid", invalid(np.nan, False)),
     ("row of -inf", "invalid", invalid(-np.inf, True)),
 ]

@@ -47,6 +47,7 @@ FEATURES = {
     "mask": "emits only tokens of settings.mask",
     "seeds": "a token depends on its row, its seed and its position alone",
     "log_probabilities": "returns (tokens, their log-probabilities under the law)",
+    "model_log_probabilities": "returns (tokens, their log-probabilities under the rows, before temperature and filters)",
     "float16": "takes rows in float16 if settings.dtype says so; logits has their values",
     "bfloat16": "takes rows in bfloat16 if settings.dtype says so; logits has their values",
     "invalid": "emits -1, or raises, for a row with NaN and for one that is all -inf",
@@ -56,10 +57,12 @@ FEATURES = {
     "draft_filters": "verify(): temperature, top-k and top-p of the rows of q and of p",
     "padding": "verify(): a drafted -1 ends the draft, which may be of any length",
     "wrong_ids": "verify(): refuses a draft with ids outside the vocabulary, or rejects them",
+    "no_support": "verify(): refuses a drafted token of which q is 0, or may reject it",
+    "invalid_drafts": "verify(): emits nothing, or raises, for rows of p with NaN",
     "trees": "verify_tree(): trees of drafted tokens, drawn as the adapter's `proposed` says",
 }
 STEPS = ("temperature", "top_k", "top_p", "min_p")
-OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids")
+OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids", "no_support", "invalid_drafts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +99,7 @@ PROPOSED = ("sampled", "independent", "top")
 class Adapter:
     """A sampler.
 
-    sample   sample(logits [n, V], settings) -> n tokens, -1 where none is emitted; with "log_probabilities" a pair
+    sample   sample(logits [n, V], settings) -> n tokens, -1 where none is emitted; with log-probabilities a pair
     has      names of FEATURES; a text with spaces between them will do
     order    in which its filters act: a name of specagg.Sampling, or the four of them, as "top_p min_p top_k temperature", each
              on the renormalised result of the one before
@@ -228,12 +231,12 @@ class Report:
         """For a terminal: what does not fit has its reason in the lines below it."""
         title = " ".join(f"{self.name} {self.version}".split())
         lines = [f"{title}, {self.date}", "",
-                 f"{'check':<34}{'verdict':<16}{'n':>8}{'p-value':>10}{'distance':>10}{'finds':>8}"]
+                 f"{'check':<36}{'verdict':<16}{'n':>8}{'p-value':>10}{'distance':>10}{'finds':>8}"]
         for one in self.results:
             if one.verdict == NOT_APPLICABLE:
-                lines.append(f"{one.check:<34}{one.verdict:<16}{one.seen:>8}")
+                lines.append(f"{one.check:<36}{one.verdict:<16}{one.seen:>8}")
                 continue
-            lines.append(f"{one.check:<34}{one.verdict:<16}{one.n or '':>8}{_number(one.p_value):>10}"
+            lines.append(f"{one.check:<36}{one.verdict:<16}{one.n or '':>8}{_number(one.p_value):>10}"
                          f"{_number(one.distance):>10}{_number(one.finds):>8}")
             if one.seen:
                 lines += ["    " + line for line in one.seen.splitlines()]

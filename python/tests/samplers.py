@@ -104,6 +104,9 @@ class Right:
     def drafted(self, d: Any, size: int) -> Any:
         return (d >= 0) & (d < size)
 
+    def supported(self, q: Any) -> Any:
+        return q > 0
+
     def residual(self, p: Any, q: Any, raw_q: Any) -> Any:
         return np.maximum(p - q, 0)
 
@@ -118,12 +121,14 @@ class Right:
         for j in range(gamma + 1):
             d = drafts[:, j] if j < gamma else np.full(n, -2)
             there, at = self.drafted(d, size), np.arange(n)
+            on = on & self.valid(law_p[:, j])
             token = np.where(there, d, 0)
             bonus = inverted(law_p[:, j], self.bonus_coins(s, j))
             if j == gamma:
                 out[:, j] = np.where(on, bonus, out[:, j])
                 break
-            accepted = there & (self.coins(s, 100 + j) * law_q[at, j, token] < law_p[at, j, token])
+            coin, of_q, of_p = self.coins(s, 100 + j), law_q[at, j, token], law_p[at, j, token]
+            accepted = there & self.supported(of_q) & (coin * of_q < of_p)
             left = self.residual(law_p[:, j], law_q[:, j], raw[:, j])
             left = np.where(left.sum(-1, keepdims=True) > 0, left, law_p[:, j])
             other = np.where(there, inverted(left, self.coins(s, 300 + j)), bonus)
@@ -319,6 +324,28 @@ class WrongIdEmitted(Right):
     def verify(self, drafts: Any, q: Any, p: Any, s: Any) -> Any:
         out = super().verify(drafts, q, p, s)
         return np.where(drafts[:, :1] >= p.shape[-1], drafts[:, :1], out)
+
+
+class WithoutSupportAccepted(Right):
+    """A drafted token that q does not have is accepted."""
+
+    def supported(self, q: Any) -> Any:
+        return np.ones_like(q, bool)
+
+
+class DraftsOfNaN(Right):
+    """Drafts emit a token where p has no law."""
+
+    def valid(self, p: Any) -> Any:
+        return np.ones(len(p), bool)
+
+
+class HalfLogs(Right):
+    """Log-probabilities are rounded to the rows' type."""
+
+    def sample(self, logits: Any, s: Any) -> Any:
+        tokens, logs = super().sample(logits, s)
+        return tokens, logs if s.dtype == "float32" else rounded(logs.astype(np.float32), s.dtype)
 
 
 class SecondChildAsFirst(Right):

@@ -28,6 +28,16 @@ def replace_once(module, builder, scope):
 
 runtime._patch_builtin = replace_once
 
+masked_load = runtime.InterpreterBuilder.create_masked_load
+
+
+def load_where(self, pointers, mask, *rest):
+    """A bool that a kernel has loaded is a byte in the interpreter, which takes no mask of bytes."""
+    return masked_load(self, pointers, runtime.TensorHandle(mask.data.astype(bool), tl.int1), *rest)
+
+
+runtime.InterpreterBuilder.create_masked_load = load_where
+
 
 @triton.jit
 def log1p(x):  # the interpreter has no libdevice

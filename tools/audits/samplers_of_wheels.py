@@ -6,6 +6,9 @@ usage: pip download --no-deps vllm==0.33.0 sglang==0.5.23, unzip each; pip insta
        VLLM=FOLDER python -m specagg.conformance samplers_of_wheels:vllm
        SGLANG=FOLDER python -m specagg.conformance samplers_of_wheels:sglang
        SGLANG=FOLDER python -m specagg.conformance samplers_of_wheels:sglang_seeds --vocabulary 515
+Kernels, in Triton's interpreter, which is slow (minutes with --tv 0.2 --vocabulary 515):
+       VLLM=FOLDER python -m specagg.conformance samplers_of_wheels:vllm_v2          or vllm_v2_block, model runner V2
+       SGLANG=FOLDER python -m specagg.conformance samplers_of_wheels:sglang_drafts   or sglang_drafts_block
 """
 import ast
 import importlib
@@ -166,8 +169,76 @@ def _sglang(seeds):
                    order="joint", most=1024 if seeds else 4096)
 
 
+def logits_of(rows):
+    return torch.from_numpy(rows.copy())
+
+
+def _vllm_v2(block):
+    """Model runner V2: gumbel_sample() and rejection_sample(), all requests of a call in slots of their own. Where the engine
+    has them, filters act before, in torch."""
+    import interpreter
+
+    root = os.environ["VLLM"]
+    utils = interpreter.vllm(root)
+    gumbel = importlib.import_module("vllm.v1.worker.gpu.sample.gumbel")
+
+    def sample(logits, s):
+        n = len(logits)
+        at = torch.arange(n, dtype=torch.int32)
+        return gumbel.gumbel_sample(
+            logits_of(logits).to(getattr(torch, s.dtype)), at, torch.full((n,), s.temperature), torch.from_numpy(s.seeds.astype(np.int64)),
+            torch.from_numpy(s.positions), apply_temperature=True, is_drafting=False).numpy()
+
+    def verify(drafts, q, p, s):
+        n, gamma = drafts.shape
+        at = torch.arange(n, dtype=torch.int32)
+        tokens, count = utils.rejection_sample(
+            logits_of(p).reshape(n * (gamma + 1), -1), None if q is None else logits_of(q),
+            torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), drafts], 1).reshape(-1)),
+            torch.arange(n + 1, dtype=torch.int32) * (gamma + 1),
+            torch.from_numpy((s.positions[:, None] + np.arange(gamma + 1)).reshape(-1)), at, at.repeat_interleave(gamma + 1),
+            torch.arange(gamma + 1, dtype=torch.int32).repeat(n), torch.ones(n), torch.from_numpy(s.seeds.astype(np.int64)), gamma,
+            use_block_verification=block)
+        return [row[:length] for row, length in zip(tokens.tolist(), count.tolist())]
+
+    has = "temperature greedy seeds float16 bfloat16 invalid drafts one_hot bonus padding no_support invalid_drafts"
+    return Adapter(sample, frozenset(has.split()), "vLLM, runner V2, kernels" + (", block" if block else ""), version(root, "vllm"),
+                   verify=verify)
+
+
+def _sglang_drafts(block):
+    """The kernel of chain sampling. Its coins are the caller's: numpy's, of the seed and the position."""
+    import interpreter
+
+    root = os.environ["SGLANG"]
+    kernel = interpreter.sglang(root).chain_speculative_sampling_triton
+
+    def verify(drafts, q, p, s):
+        n, gamma = drafts.shape
+        coins = np.array([np.random.default_rng([int(seed), int(at)]).random(gamma + 1) for seed, at in zip(s.seeds, s.positions)],
+                         np.float32)
+        softmax = lambda rows: torch.softmax(logits_of(rows), -1)
+        of_q = torch.from_numpy(np.eye(p.shape[2], dtype=np.float32)[np.maximum(drafts, 0)]) if q is None else softmax(q)
+        predicts, where = torch.full((n * (gamma + 1),), -1, dtype=torch.int32), torch.full((n, gamma + 1), -1)
+        count = torch.zeros(n, dtype=torch.int32)
+        kernel(predicts, where, count, torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), drafts], 1)),
+               torch.arange(n * (gamma + 1)).reshape(n, gamma + 1), None, None, torch.from_numpy(coins[:, :gamma].copy()),
+               torch.from_numpy(coins[:, gamma].copy()), softmax(p), of_q, 1.0, 1.0, True, block_verification=block)
+        return [predicts[one[:length + 1]].tolist() for one, length in zip(where, count.tolist())]
+
+    def sample(logits, s):
+        """A draft of no token."""
+        n, size = logits.shape
+        return np.array([text[0] for text in verify(np.zeros((n, 0), np.int64), np.zeros((n, 0, size), np.float32), logits[:, None], s)])
+
+    return Adapter(sample, frozenset("seeds drafts one_hot bonus padding no_support invalid_drafts".split()),
+                   "SGLang, chain sampling kernel" + (", block" if block else ""), version(root, "sglang"), verify=verify)
+
+
 def __getattr__(name):
-    made = {"vllm": _vllm, "sglang": lambda: _sglang(False), "sglang_seeds": lambda: _sglang(True)}
+    made = {"vllm": _vllm, "sglang": lambda: _sglang(False), "sglang_seeds": lambda: _sglang(True),
+            "vllm_v2": lambda: _vllm_v2(False), "vllm_v2_block": lambda: _vllm_v2(True),
+            "sglang_drafts": lambda: _sglang_drafts(False), "sglang_drafts_block": lambda: _sglang_drafts(True)}
     if name not in made:
         raise AttributeError(name)
     return made[name]()
