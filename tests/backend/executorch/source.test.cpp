@@ -21,16 +21,8 @@ struct program {
         source(module, how) {}
 };
 
-std::string refusal_of(const std::string& name, const executorch_options& how = {}) {
-  try {
-    program opened(name, how);
-  } catch (const error& e) {
-    return e.what();
-  }
-  return "";
-}
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+bool refused(const std::string& part, const std::string& name, const executorch_options& how = {}) {
+  return test::is_refused([&] { program opened(name, how); }, part);
 }
 
 }  // namespace
@@ -57,19 +49,12 @@ TEST_CASE("programs of every form have the same rows, stored in their type") {
   for (const std::string name :
        {"target_last", "target_static", "target_positions", "target_uncached"}) {
     program p(name);
-    CHECK(test::largest_difference(test::rows_in_calls_of(7, p.source, tokens), due) < 1e-5);
+    CHECK(test::difference(test::rows_in_calls_of(7, p.source, tokens), due) < 1e-5);
   }
   for (const std::string name : {"target_f16", "target_bf16"}) {
     program p(name);
     const auto rows = test::rows_in_calls_of(40, p.source, tokens);
-    const double unit = name == "target_f16" ? 0x1p-11 : 0x1p-8;
-    std::size_t wrong = 0, rounded = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      wrong += std::fabs(rows[i] - due[i]) > unit * std::fabs(due[i]) + 1e-5;
-      rounded += rows[i] != due[i];
-    }
-    CHECK(wrong == 0);
-    CHECK(rounded > rows.size() / 2);
+    test::check_rounded(rows, due, name == "target_f16" ? 0x1p-11 : 0x1p-8, 1e-5);
   }
 }
 
@@ -87,7 +72,7 @@ TEST_CASE("with exact calls a row has the same bits in calls of all sizes") {
       for (const std::size_t most : {2u, 3u, 8u, 40u}) {
         REQUIRE(p.source.rollback(0) == status::ok);
         const auto rows = test::rows_in_calls_of(most, p.source, some);
-        CHECK(test::largest_difference(rows, due) == 0);
+        CHECK(test::difference(rows, due) == 0);
       }
     }
 }
@@ -106,26 +91,19 @@ TEST_CASE("texts with drafts are the target's own at temperature 0, and have its
 }
 
 TEST_CASE("modules of one loaded program are texts of their own") {
-  const auto tokens = test::random_tokens(20, 17), other = test::random_tokens(20, 17, 9);
-  program alone("target");
-  const auto due = test::rows_in_calls_of(1, alone.source, tokens);
-  program first("target");
+  program alone("target"), first("target");
   Module second(first.module.program());
   executorch_source source(second);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto row = test::rows_in_calls_of(1, first.source, std::span(tokens).subspan(i, 1));
-    CHECK(test::largest_difference(row, std::span(due).subspan(i * 17, 17)) == 0);
-    test::rows_in_calls_of(1, source, std::span(other).subspan(i, 1));
-  }
+  test::check_texts_apart(alone.source, first.source, source, 0);
 }
 
 TEST_CASE("what a program cannot do is refused by name") {
-  CHECK(contains(refusal_of("absent"), "ExecuTorch cannot load it"));
-  CHECK(contains(refusal_of("target", {.method = "backward"}), "method backward"));
-  CHECK(contains(refusal_of("target", {.exact_calls = 64}), "exact_calls"));
-  CHECK(contains(refusal_of("target_last", {.exact_calls = 2}), "exact_calls"));
-  CHECK(contains(refusal_of("target", {.capacity = 4, .exact_calls = 5}), "capacity"));
-  CHECK(refusal_of("target", {.capacity = 5, .exact_calls = 5}).empty());
+  CHECK(refused("ExecuTorch cannot load it", "absent"));
+  CHECK(refused("method backward", "target", {.method = "backward"}));
+  CHECK(refused("exact_calls", "target", {.exact_calls = 64}));
+  CHECK(refused("exact_calls", "target_last", {.exact_calls = 2}));
+  CHECK(refused("capacity", "target", {.capacity = 4, .exact_calls = 5}));
+  CHECK(!refused("", "target", {.capacity = 5, .exact_calls = 5}));
   program forgets("target", {.goes_back = false});
   const auto tokens = test::random_tokens(5, 17);
   REQUIRE(forgets.source.extend(tokens, {}) == status::ok);

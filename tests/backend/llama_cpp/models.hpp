@@ -5,13 +5,13 @@
 #include <specagg/backend/llama_cpp/source.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/models.hpp"
+#include "backend/difference.hpp"
 #include "backend/llama_cpp/model_files.hpp"
 #include "support/catch.hpp"
 
@@ -64,17 +64,6 @@ inline std::vector<float> rows_in_calls(specagg::llama_cpp::source& of,
     i += n;
   }
   return all;
-}
-
-// The largest difference of two rows, or of two lists of rows.
-inline double difference(std::span<const float> a, std::span<const float> b) {
-  REQUIRE(a.size() == b.size());
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    REQUIRE(std::isfinite(a[i]));
-    most = std::max(most, std::fabs(double{a[i]} - double{b[i]}));
-  }
-  return most;
 }
 
 }  // namespace test
