@@ -17,6 +17,8 @@
 #include <specagg/error.hpp>
 #include <specagg/plan/acceptance_record.hpp>
 
+#include "lines.hpp"
+
 namespace cli {
 
 // What one file says. requests: the record of each, where the file has them one by one.
@@ -77,16 +79,11 @@ class acceptance_reader {
   }
 
   void read_lines(const std::string& text) {
-    for (std::size_t at = 0; at < text.size();) {
-      const auto end = std::min(text.find('\n', at), text.size());
-      const std::string one = text.substr(at, end - at);
-      at = end + 1;
-      ++line_;
-      if (one.find_first_not_of(" \t\r") == one.npos) continue;
-      const json parsed = json::parse(one, nullptr, false);
+    for_each_json_line(text, [&](const json& parsed, std::size_t number) {
+      line_ = number;
       if (parsed.is_discarded()) fail("is no JSON");
       find(parsed, 0);
-    }
+    });
     line_ = 0;
   }
   // A record may stand anywhere in an answer or in a benchmark's file.
@@ -182,14 +179,11 @@ class acceptance_reader {
   void read_counters(const std::string& text) {
     double drafts = 0, drafted = 0, accepted = 0;
     std::vector<double> by_position;
-    for (std::size_t at = 0; at < text.size();) {
-      const auto end = std::min(text.find('\n', at), text.size());
-      const std::string_view one = std::string_view(text).substr(at, end - at);
-      at = end + 1;
+    for_each_line(text, [&](std::string_view one, std::size_t) {
       const auto name = one.substr(0, one.find_first_of("{ "));
       constexpr std::string_view prefix = "spec_decode_num_", suffix = "_total";
       const auto found = name.find(prefix);
-      if (one.starts_with('#') || found == name.npos || !name.ends_with(suffix)) continue;
+      if (one.starts_with('#') || found == name.npos || !name.ends_with(suffix)) return;
       const auto what =
           name.substr(found + prefix.size(), name.size() - found - prefix.size() - suffix.size());
       const double value =
@@ -209,7 +203,7 @@ class acceptance_reader {
         if (by_position.size() <= j) by_position.resize(j + 1);
         by_position[j] += value;
       }
-    }
+    });
     auto& r = file_.all;
     if (drafts == 0 || by_position.empty())
       fail("is no JSON, and has no counters spec_decode_num_..._total");

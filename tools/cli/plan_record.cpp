@@ -16,6 +16,7 @@
 
 #include "acceptance_records.hpp"
 #include "files.hpp"
+#include "lines.hpp"
 #include "plan_options.hpp"
 
 namespace cli {
@@ -57,18 +58,10 @@ named_record read_record(const std::string& given, std::size_t most) {
 // Lines {"requests": B, "gamma": G, "ms": X}, with "record": NAME for one record alone.
 loads read_times(const std::string& path, const std::vector<named_record>& records) {
   std::map<std::size_t, std::map<std::string, std::map<std::size_t, double>>> all;
-  const std::string text = read_text(path);
-  std::size_t line = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto end = std::min(text.find('\n', at), text.size());
-    const std::string one = text.substr(at, end - at);
-    at = end + 1;
-    ++line;
-    if (one.find_first_not_of(" \t\r") == one.npos) continue;
+  for_each_json_line(read_text(path), [&](const nlohmann::json& x, std::size_t line) {
     const auto fail = [&](const std::string& why) {
       throw error(path, fmt::format("line {}", line), why);
     };
-    const json x = json::parse(one, nullptr, false);
     if (!x.is_object()) fail("is no JSON object");
     const auto number = [&](const char* name, double least, double most) {
       const double n = x.contains(name) && x[name].is_number() ? x[name].get<double>() : -1;
@@ -84,7 +77,7 @@ loads read_times(const std::string& path, const std::vector<named_record>& recor
       fail("no record is called " + name);
     all[std::size_t(number("requests", 1, 1e6))][name]
        [std::size_t(number("gamma", 0, most_gamma))] = number("ms", tiny, huge);
-  }
+  });
   loads read;
   for (const auto& [requests, by_name] : all)
     for (const auto& [name, points] : by_name) {
