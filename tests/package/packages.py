@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/package: the archive holds what is committed, and makes the same bytes twice; a program compiles against the
 unpacked Debian package, by pkg-config and by find_package, and no file of it names a folder of this machine. The
-versions of the vcpkg port and the Conan recipe are CMakeLists.txt's. Where there is conan, its package is made and
-tested, too.
+versions of the vcpkg port and the Conan recipe are CMakeLists.txt's. The port runs with stand-ins for vcpkg's functions
+(vcpkg.cmake), and a program compiles with what it has installed. Where there is conan, its package is made and tested, too.
 
 usage: packages.py FOLDER [CXX]
 """
@@ -31,7 +31,9 @@ if git("rev-parse", "--verify", "HEAD").returncode != 0:
     sys.exit()
 shutil.rmtree(folder, ignore_errors=True)
 
-ported = json.loads((ROOT / "cmake/vcpkg/vcpkg.json").read_text())["version"]
+manifest = json.loads((ROOT / "cmake/vcpkg/vcpkg.json").read_text())
+assert manifest["name"] == "specagg" and set(manifest["default-features"]) <= set(manifest["features"]), manifest
+ported = manifest["version"]
 assert ported == version, f"cmake/vcpkg/vcpkg.json has version {ported}, CMakeLists.txt {version}"
 
 # --- the archive ---
@@ -77,6 +79,22 @@ else:
         f"-DCMAKE_CXX_COMPILER={cxx}")
     run("cmake", "--build", folder / "by_cmake")
     print("by find_package:", run(folder / "by_cmake/consumer").strip())
+
+# --- the vcpkg port ---
+called = set(re.findall(r"^(vcpkg_\w+)\(", (ROOT / "cmake/vcpkg/portfile.cmake").read_text(), re.M))
+helpers = {one["name"] for one in manifest["dependencies"]}
+assert all(("vcpkg-cmake-config" if one == "vcpkg_cmake_config_fixup" else "vcpkg-cmake") in helpers
+           for one in called if one.startswith("vcpkg_cmake_")), (called, helpers)
+run("cmake", f"-DFOLDER={folder}/vcpkg", "-P", ROOT / "tests/package/vcpkg.cmake")
+prefix = folder / "vcpkg/packages"
+assert {p.name for p in prefix.iterdir()} == {"include", "share"}, list(prefix.iterdir())
+assert (prefix / "share/specagg/copyright").read_bytes() == (ROOT / "LICENSE").read_bytes()
+moved = folder / "vcpkg/elsewhere"  # vcpkg copies a package to where it is used
+shutil.move(prefix, moved)
+run("cmake", "-S", ROOT / "tests/package", "-B", folder / "by_vcpkg", f"-DCMAKE_PREFIX_PATH={moved}",
+    f"-DCMAKE_CXX_COMPILER={cxx}")
+run("cmake", "--build", folder / "by_vcpkg")
+print("by the vcpkg port's files:", run(folder / "by_vcpkg/consumer").strip())
 
 # --- the Conan package ---
 if not shutil.which("conan"):
