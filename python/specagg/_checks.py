@@ -348,13 +348,20 @@ def model(*seed: int, size: int = 4) -> Any:
     return row
 
 
-def rounds(sampled: bool = True, short: bool = False, same: bool = False, **how: Any) -> Callable[[Checks, str], Result]:
+def coin(prefix: tuple[int, ...]) -> Logits:
+    """Two ids, of which drafts are always the first: whether a round used its random numbers again shows most here."""
+    return np.log(np.array([0.6, 0.4], np.float32))
+
+
+def rounds(sampled: bool = True, short: bool = False, same: bool = False, two: bool = False, **how: Any) -> Callable[[Checks, str], Result]:
     """Whole texts that rounds of drafts wrote. short: drafts of 0 to 2 tokens, padded with -1. same: q is p, so that every
-    draft is accepted."""
+    draft is accepted. two: the rows are coin()."""
     def run(checks: Checks, name: str) -> Result:
         size, length, gamma = (3, 4, 1) if same else (4, 3, 2)
         p, q, verify = model(checks.seed, 1, size=size), model(checks.seed, 2, size=size), checks.sampler.verify
         assert verify
+        if two:
+            p = q = coin
 
         def engine(**settings: Any) -> Any:
             def step(drafts: Tokens, of_q: Any, of_p: Any, row_seeds: Any, positions: Tokens) -> Any:
@@ -460,6 +467,19 @@ def no_support(checks: Checks, name: str) -> Result:
     return Result(name, DOES_NOT if 2 * accepted > n else FITS, f"accepts {accepted} of {n}", n, finds=0.62)
 
 
+def wider_target(checks: Checks, name: str) -> Result:
+    """The draft knows four ids, the target two more: the first token has the target's law."""
+    row = checks.random.permutation(np.arange(6) * np.log(STEP)).astype(np.float32)
+    due = checks.law(row)
+    n = checks.planned(due)
+    drafts = checks.random.integers(0, 4, (n, 1))
+    assert checks.sampler.verify
+    given = checks.sampler.verify(drafts, np.zeros((n, 1, 4), np.float32), np.ascontiguousarray(np.broadcast_to(row, (n, 2, 6))),
+                                  checks.settings(n))
+    first = np.array([int(text[0]) if len(text) else -1 for text in given], np.int64)
+    return checks.compared(name, checks.tests(first, due))
+
+
 def invalid_drafts(checks: Checks, name: str) -> Result:
     """Drafts whose rows of p have a NaN stand between those of rows that have a law."""
     rng, n = checks.random, 32
@@ -520,12 +540,14 @@ ALL: list[tuple[str, str, Callable[[Checks, str], Result]]] = [
     ("drafts, T 0.7, top-k 3", "drafts draft_filters", rounds(temperature=0.7, top_k=3)),
     ("drafts, T 1.6, top-p 0.7", "drafts draft_filters", rounds(temperature=1.6, top_p=0.7)),
     ("drafts chosen without chance", "one_hot", rounds(sampled=False)),
+    ("drafts chosen without chance, two ids", "one_hot", rounds(sampled=False, two=True)),
     ("drafts, all accepted", "drafts bonus", rounds(same=True)),
     ("drafts padded with -1", "drafts padding", rounds(short=True)),
     ("trees, T 1", "trees", trees()),
     ("trees, T 0.7, top-k 3", "trees draft_filters", trees(temperature=0.7, top_k=3)),
     ("drafted ids outside", "wrong_ids", wrong_ids),
     ("drafted token with q of 0", "no_support bonus", no_support),
+    ("target's vocabulary larger", "drafts wider_target", wider_target),
     ("drafts, rows with NaN", "invalid_drafts", invalid_drafts),
     ("row with NaN", "invalid", invalid(np.nan, False)),
     ("row of -inf", "invalid", invalid(-np.inf, True)),

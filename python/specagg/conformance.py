@@ -58,11 +58,12 @@ FEATURES = {
     "padding": "verify(): a drafted -1 ends the draft, which may be of any length",
     "wrong_ids": "verify(): refuses a draft with ids outside the vocabulary, or rejects them",
     "no_support": "verify(): refuses a drafted token of which q is 0, or may reject it",
+    "wider_target": "verify(): rows of p may be longer than those of q, which has no probability for the other ids",
     "invalid_drafts": "verify(): emits nothing, or raises, for rows of p with NaN",
     "trees": "verify_tree(): trees of drafted tokens, drawn as the adapter's `proposed` says",
 }
 STEPS = ("temperature", "top_k", "top_p", "min_p")
-OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids", "no_support", "invalid_drafts")
+OF_VERIFY = ("drafts", "one_hot", "bonus", "draft_filters", "padding", "wrong_ids", "no_support", "wider_target", "invalid_drafts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,12 +232,12 @@ class Report:
         """For a terminal: what does not fit has its reason in the lines below it."""
         title = " ".join(f"{self.name} {self.version}".split())
         lines = [f"{title}, {self.date}", "",
-                 f"{'check':<36}{'verdict':<16}{'n':>8}{'p-value':>10}{'distance':>10}{'finds':>8}"]
+                 f"{'check':<38}{'verdict':<16}{'n':>8}{'p-value':>10}{'distance':>10}{'finds':>8}"]
         for one in self.results:
             if one.verdict == NOT_APPLICABLE:
-                lines.append(f"{one.check:<36}{one.verdict:<16}{one.seen:>8}")
+                lines.append(f"{one.check:<38}{one.verdict:<16}{one.seen:>8}")
                 continue
-            lines.append(f"{one.check:<36}{one.verdict:<16}{one.n or '':>8}{_number(one.p_value):>10}"
+            lines.append(f"{one.check:<38}{one.verdict:<16}{one.n or '':>8}{_number(one.p_value):>10}"
                          f"{_number(one.distance):>10}{_number(one.finds):>8}")
             if one.seen:
                 lines += ["    " + line for line in one.seen.splitlines()]

@@ -99,7 +99,8 @@ class Right:
     def rows_of_q(self, drafts: Any, q: Any, p: Any, s: Any) -> Any:
         if q is None:
             return np.arange(p.shape[-1]) == drafts[..., None]
-        return self.probabilities(q, s)
+        law_q = self.probabilities(q, s)
+        return np.concatenate([law_q, np.zeros((*law_q.shape[:2], p.shape[-1] - law_q.shape[-1]))], -1)
 
     def drafted(self, d: Any, size: int) -> Any:
         return (d >= 0) & (d < size)
@@ -117,7 +118,7 @@ class Right:
         n, gamma = drafts.shape
         size, out, on = p.shape[-1], np.full((n, gamma + 1), -1), np.ones(n, bool)
         law_p, law_q = self.probabilities(p, s), self.rows_of_q(drafts, q, p, s)
-        raw = law_q if q is None else softmax(np.asarray(q, np.float64))
+        raw = law_q if q is None or q.shape[-1] < size else softmax(np.asarray(q, np.float64))
         for j in range(gamma + 1):
             d = drafts[:, j] if j < gamma else np.full(n, -2)
             there, at = self.drafted(d, size), np.arange(n)
@@ -331,6 +332,13 @@ class WithoutSupportAccepted(Right):
 
     def supported(self, q: Any) -> Any:
         return np.ones_like(q, bool)
+
+
+class SmallerVocabulary(Right):
+    """Only ids that the draft knows are emitted."""
+
+    def residual(self, p: Any, q: Any, raw_q: Any) -> Any:
+        return np.maximum(p - q, 0) * (q > 0)
 
 
 class DraftsOfNaN(Right):

@@ -201,7 +201,7 @@ def _vllm_v2(block):
             use_block_verification=block)
         return [row[:length] for row, length in zip(tokens.tolist(), count.tolist())]
 
-    has = "temperature greedy seeds float16 bfloat16 invalid drafts one_hot bonus padding no_support invalid_drafts"
+    has = "temperature greedy seeds float16 bfloat16 invalid drafts one_hot bonus padding no_support wider_target invalid_drafts"
     return Adapter(sample, frozenset(has.split()), "vLLM, runner V2, kernels" + (", block" if block else ""), version(root, "vllm"),
                    verify=verify)
 
