@@ -787,17 +787,18 @@ TEST_CASE("penalties and no_processor are Processors") {
 #if defined(__SSE2__)
 TEST_CASE(
     "filters of rows with thousands of zeros end, and keep the same, where subnormals are 0") {
-  std::vector<float> zeros(10000), some(50000);
+  std::vector<float> zeros(10000), some(50000), none_above(5000);
   numbers random(12);
   for (float& l : some) l = float(std::round(2 * random.bell()));
-  const sampling filters[] = {{.top_p = 0.9},    {.top_k = 2000},
-                              {.top_k = 20000},  {.top_k = 30000, .top_p = 0.9},
+  for (float& l : none_above) l = -std::abs(float(std::round(2 * random.bell())));
+  const sampling filters[] = {{.top_p = 0.9},    {.top_k = 1537},  {.top_k = 2000},
+                              {.top_k = 3073},   {.top_k = 20000}, {.top_k = 30000, .top_p = 0.9},
                               {.top_p = 1e-310}, {.min_p = 1}};
   const auto facts = [&](const std::vector<float>& l, const sampling& s) {
     const auto row = specagg::normalise(processed_row<float>(l, s));
     return std::tuple(row.why(), row.restriction.logit, row.restriction.last, row.largest());
   };
-  for (const auto& l : {zeros, some})
+  for (const auto& l : {zeros, some, none_above})
     for (const sampling& s : filters) {
       const auto due = facts(l, s);
       const unsigned mode = _mm_getcsr();

@@ -131,8 +131,7 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
     }
     // never wider: a host that reads subnormal numbers as 0 takes some for equal
     low = std::max(low, ordered(-T(reduce_max(-least))));
-    high = std::min(high, bits_of<T>(ordered(T(reduce_max(largest))) + 1));
-    low = std::min(low, bits_of<T>(high - 1));
+    high = std::min(high, ordered(next_above(T(reduce_max(largest)))));
   };
   const auto reach = [&](bits_of<T> bound) {
     return how_many(
@@ -140,7 +139,7 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
   };
   narrow();
   if (!(low < high) || (from_low = reach(low)) < k) return lowest;
-  for (int step = 1; high - low > 1 && from_low > most; ++step) {
+  for (int step = 1; low + 1 < high && from_low > most; ++step) {
     if (step % 6 == 0) {  // there may be few different numbers
       narrow();
       continue;
@@ -158,7 +157,7 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k, std::size
     (count < k ? high : low) = middle;
     (count < k ? from_high : from_low) = count;
   }
-  return unordered<T>(low);
+  return unordered<T>(low) + T(0);  // a subnormal number that is read as 0 becomes 0
 }
 // A number that at least k of n numbers reach, and not many more; or the lowest finite number. When
 // k is a small part of n, it is found among the larger ones of two, four, ... numbers.
