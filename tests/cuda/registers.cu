@@ -15,6 +15,7 @@ using b16 = batch<bf16>;
 using f32 = batch<float>;
 using ragged_logits = ragged<bf16, bf16>;
 using filtered_logits = filtered<bf16, bf16>;
+using filtered_f32 = filtered<float, float>;
 template <class Batch, bool Whole>
 using rows_in = rows_of_drafts<Batch, Whole>;
 
@@ -67,4 +68,6 @@ VERIFY(true, b16, outcome, lossy, token_verifier)
 TREES(true, lossless, traversal)
 #elif KERNEL == 16
 TREES(true, lossless, recursive_rejection)
+#elif KERNEL == 17
+FILTER(filtered_f32, true)
 #endif

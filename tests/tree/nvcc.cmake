@@ -43,6 +43,8 @@ endfunction()
 if(SPECAGG_nvcc)
   specagg_kernel(0)  # a few seconds each
   specagg_kernel(2)
+  specagg_kernel(3)
+  specagg_kernel(17)
   specagg_kernel(4)  # a minute
 endif()
 specagg_tier(slow)

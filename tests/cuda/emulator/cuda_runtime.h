@@ -99,6 +99,21 @@ T __shfl_up_sync(unsigned mask, T x, unsigned d, int width = 32) {
   return cuda_emulator::shuffle(mask, x, own >= cuda_emulator::group(width) + d ? own - d : own);
 }
 
+namespace cuda_emulator {
+// op of x and of the values of the other 31 threads.
+template <class Op>
+unsigned reduce(unsigned mask, unsigned x, const Op& op) {
+  for (int d = 1; d < 32; d *= 2) x = op(x, __shfl_xor_sync(mask, x, d));
+  return x;
+}
+}  // namespace cuda_emulator
+inline unsigned __reduce_min_sync(unsigned mask, unsigned x) {
+  return cuda_emulator::reduce(mask, x, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned x) {
+  return cuda_emulator::reduce(mask, x, [](unsigned a, unsigned b) { return a < b ? b : a; });
+}
+
 // One thread runs at a time: what is atomic needs no more.
 template <class T>
 T atomicAdd(T* at, std::type_identity_t<T> x) {

@@ -67,13 +67,10 @@ inline constexpr unsigned whole_warp = ~0u;
 __device__ inline float other(float x, int d, unsigned among) {
   return __shfl_xor_sync(among, x, d);
 }
-// The least value of the 32 threads of a warp; each gets it.
-__device__ inline unsigned least_of_warp(unsigned x) {
-  for (int d = 16; d > 0; d /= 2) {
-    const unsigned y = __shfl_xor_sync(~0u, x, d);
-    x = y < x ? y : x;
-  }
-  return x;
+// The least value of the 32 threads of a warp, and the largest number; each gets it.
+__device__ inline unsigned least_of_warp(unsigned x) { return __reduce_min_sync(~0u, x); }
+__device__ inline float largest_of_warp(float x) {
+  return unordered<float>(__reduce_max_sync(~0u, ordered(x)));
 }
 template <int N>
 __device__ vec<float, N> other(vec<float, N> x, int d, unsigned among) {
@@ -100,9 +97,11 @@ __device__ both<A, B> first_lane(both<A, B> x) {
   return {first_lane(x.first), first_lane(x.second)};
 }
 // Combines the values of the 32 threads of a warp in the order of kernel/reduce.hpp. Thread i has
-// the results of blocks i, i + 32, ...
+// the results of blocks i, i + 32, ... A loop: nvcc makes each shuffle twice, also for a warp that
+// is divided.
 template <class Op, class D>
 __device__ D across_warp(D x) {
+#pragma unroll 1
   for (int d = 16; d > 0; d /= 2) x = reducer<Op, D>::apply(x, other_lane(x, d));
   return first_lane(x);  // of -0 and +0 the order of the two decides
 }

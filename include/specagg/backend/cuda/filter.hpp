@@ -62,7 +62,7 @@ struct key_buckets {
     return x < float(last) ? unsigned(x) : last;
   }
   // The least key of this bucket or a later one; hi + 1 or more if there is none.
-  __device__ token_key first_of(unsigned bucket) const {
+  __device__ SPECAGG_OUTLINE token_key first_of(unsigned bucket) const {
     if (scale == 0) return lo + (token_key(bucket) << shift);
     std::uint32_t below = std::uint32_t(lo >> 32), reaches = std::uint32_t(hi >> 32) + 1;
     if (bucket == 0) return lo;
@@ -104,6 +104,7 @@ class row_filter {
     const token_key least = token_key(least_of_parts(parts)) << 32;
     const key_buckets in(least, top_, true);
     clear_buckets();
+#pragma unroll 1
     for (unsigned i = threadIdx.x; i < parts; i += threads)
       if (const token_key key = key_from(maxima_[i]); key >= least)
         atomicAdd(&m_->buckets[in.of(key)], 1ull);
@@ -148,7 +149,8 @@ class row_filter {
     } else {
       own = sweep(cut, top_, &mass_of, nullptr);
     }
-    for (unsigned d = 16; d > 0; d /= 2) own += __shfl_xor_sync(~0u, own, int(d));
+#pragma unroll 1
+    for (int d = 16; d > 0; d /= 2) own += __shfl_xor_sync(~0u, own, d);
     __syncthreads();
     if (threadIdx.x % 32 == 0) m_->of_warps[threadIdx.x / 32] = own;
     __syncthreads();
@@ -179,27 +181,24 @@ class row_filter {
 #pragma unroll 1
     for (unsigned b = threadIdx.x / 16; b < blocks; b += groups) {
       if (!(maxima[16 * b + lane] >= lowest)) continue;
-      const block_in_registers<S> block(row, b);
-      unsigned reach[2] = {};  // bit 4 a + b: number b of the four at 64 a
-      block.each(
-          [&](int i, float l, std::size_t) { reach[i / 32] |= unsigned(l >= lowest) << i % 32; });
 #pragma unroll 1
-      while ((reach[0] | reach[1]) != 0) {
-        const bool second = reach[0] == 0;
-        const unsigned word = second ? reach[1] : reach[0],
-                       i = 32 * second + unsigned(__ffs(int(word))) - 1;
-        (second ? reach[1] : reach[0]) = word & (word - 1);
-        const unsigned id = unsigned(block_size) * b + 4 * lane + 64 * (i / 4) + i % 4;
-        const float l = number(row.logits[id]);  // no masked one reaches it
-        const token_key key = key_of(l, id);
-        if (key < lo || key > hi) continue;
-        if (!mass_of) {
-          const unsigned at = atomicAdd(&m.listed, 1u);
-          if (at < m.capacity) m.keys[at] = key;
-        } else if (const mass own = (*mass_of)(l); in) {
-          atomicAdd(&m.buckets[in->of(key)], static_cast<unsigned long long>(own));
-        } else {
-          sum += own;
+      for (unsigned half = 0; half < 2; ++half) {  // a loop: half the code
+        const unsigned first = unsigned(block_size) * b + 4 * lane + 512 * half;
+        unsigned reach = reaching(row, first, 64, lowest);
+#pragma unroll 1
+        for (; reach != 0; reach &= reach - 1) {
+          const unsigned i = unsigned(__ffs(int(reach))) - 1, id = first + 64 * (i / 4) + i % 4;
+          const float l = number(row.logits[id]);  // no masked one reaches it
+          const token_key key = key_of(l, id);
+          if (key < lo || key > hi) continue;
+          if (!mass_of) {
+            const unsigned at = atomicAdd(&m.listed, 1u);
+            if (at < m.capacity) m.keys[at] = key;
+          } else if (const mass own = (*mass_of)(l); in) {
+            atomicAdd(&m.buckets[in->of(key)], static_cast<unsigned long long>(own));
+          } else {
+            sum += own;
+          }
         }
       }
     }
@@ -237,13 +236,16 @@ class row_filter {
   }
   // The least ordered number of a part's largest logit, of parts with a token that is not masked.
   __device__ std::uint32_t least_of_parts(unsigned parts) {
-    const auto least = std::uint32_t(lowest() >> 32);
-    std::uint32_t own = std::uint32_t(top_ >> 32);
-    for (unsigned i = threadIdx.x; i < parts; i += threads) {
-      const std::uint32_t x = ordered(maxima_[i]);
-      if (x >= least && x < own) own = x;
-    }
-    own = least_of_warp(own);
+    float least = logit_of(top_);
+#pragma unroll 1
+    for (unsigned first = threadIdx.x; first < parts; first += 4 * threads)
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {  // beyond the last one: the last one again
+        const unsigned at = first + i * threads;
+        const float x = maxima_[at < parts ? at : parts - 1];
+        if (x >= std::numeric_limits<float>::lowest() && x < least) least = x;
+      }
+    const unsigned own = least_of_warp(ordered(least));
     __syncthreads();
     if (threadIdx.x == 0) m_->least = own;
     __syncthreads();
@@ -303,6 +305,7 @@ class row_filter {
         break;
       }
       mass up_to = own;
+#pragma unroll 1
       for (unsigned d = 1; d < 32; d *= 2) {
         const mass y = __shfl_up_sync(~0u, up_to, d);
         if (lane >= d) up_to += y;
@@ -310,6 +313,7 @@ class row_filter {
       if (lane == 31) m_->of_warps[warp] = up_to;
       __syncthreads();
       up_to += above;
+#pragma unroll 1
       for (unsigned w = 0; w < warp; ++w) up_to += m_->of_warps[w];
       before = up_to - own;
       crosses = before < enough && up_to >= enough;

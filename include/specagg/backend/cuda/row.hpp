@@ -44,6 +44,14 @@ struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
     if constexpr (std::is_same_v<S, float>) return -std::numeric_limits<float>::infinity();
     else return S{std::uint16_t(std::is_same_v<S, f16> ? 0xfc00u : 0xff80u)};
   }
+  // These logits, but masked where bit i of `allowed` is 0.
+  __device__ quad of(std::uint32_t allowed) const {
+    quad four = *this;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!(allowed >> i & 1)) four.set(i, masked_logit());
+    return four;
+  }
   template <class V>
   __device__ V as() const {
     float y[V::lanes];
@@ -74,6 +82,37 @@ struct raw_row {
       four.set(i, i < n ? logits[v + std::size_t(i)] : quad::masked_logit());
     return Whole ? four : without_masked(four, v, n);
   }
+  // fours[i] = the four tokens from v + step i on. Those below v + left exist. All are loaded at
+  // once: tests come before the first load or after the last one.
+  template <unsigned N>
+  __device__ void load(quad (&fours)[N], std::size_t v, unsigned step, unsigned left) const {
+    const bool all = left >= step * (N - 1) + 4;
+    if (all && (Whole || reinterpret_cast<std::uintptr_t>(logits + v) % sizeof(quad) == 0)) {
+#pragma unroll
+      for (unsigned i = 0; i < N; ++i)
+        fours[i] = *reinterpret_cast<const quad*>(logits + v + step * i);
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < N; ++i) {
+        if constexpr (Whole) {
+          fours[i] = four_at(v + step * i, step * i < left ? 4 : 0);
+        } else {
+#pragma unroll
+          for (unsigned j = 0; j < 4; ++j)
+            fours[i].set(int(j),
+                         step * i + j < left ? logits[v + step * i + j] : quad::masked_logit());
+        }
+      }
+    }
+    if constexpr (!Whole) {
+      if (!mask) return;
+      std::uint32_t words[N];
+#pragma unroll
+      for (unsigned i = 0; i < N; ++i) words[i] = step * i < left ? mask[(v + step * i) / 32] : 0;
+#pragma unroll
+      for (unsigned i = 0; i < N; ++i) fours[i] = fours[i].of(words[i] >> (v + step * i) % 32);
+    }
+  }
   // The numbers of four_at(v, n) if V has four lanes; else the number of token v.
   template <class V>
   __device__ V at(std::size_t v, int n) const {
@@ -87,12 +126,7 @@ struct raw_row {
     return Whole || !mask || (mask[v / 32] >> v % 32 & 1);
   }
   __device__ quad without_masked(quad four, std::size_t v, int n) const {
-    if (!mask || n == 0) return four;
-    const std::uint32_t allowed = mask[v / 32] >> v % 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (!(allowed >> i & 1)) four.set(i, quad::masked_logit());
-    return four;
+    return !mask || n == 0 ? four : four.of(mask[v / 32] >> v % 32);
   }
 };
 
@@ -140,18 +174,9 @@ class block_in_registers {
  public:
   template <bool Whole>
   __device__ block_in_registers(const raw_row<S, Whole>& row, std::size_t b) {
-    const unsigned begin = unsigned(b) * unsigned(block_size), size = unsigned(row.size),
-                   own = 4 * (threadIdx.x % 16), left = begin < size ? size - begin : 0;
-    const std::size_t first = begin + own;
-    if (Whole && left >= block_size) {
-#pragma unroll
-      for (unsigned i = 0; i < 16; ++i) l_[i] = row.four_at(first + 64 * i, 4);
-    } else {
-      const unsigned count = left < block_size ? left : unsigned(block_size);
-#pragma unroll
-      for (unsigned i = 0; i < 16; ++i)
-        l_[i] = row.four_at(first + 64 * i, lanes_at<Whole>(count, own + 64 * i));
-    }
+    const unsigned first = unsigned(b) * unsigned(block_size) + 4 * (threadIdx.x % 16),
+                   size = unsigned(row.size);
+    row.load(l_, first, 64, first < size ? size - first : 0);
   }
   // `among`, here and below: the threads of the warp that call it together. note(the largest logit
   // of this thread).
@@ -199,18 +224,6 @@ class block_in_registers {
     using V = vec<float, 4>;
     const auto four = [&](int i) { return l_[i].again().template as<V>() - V(shift); };
     return sum_of_fours<16>(largest - shift, scale, 1 / scale, four, own_group());
-  }
-  // f(i, its logit, its place in the block) of the 64 logits of this thread, i = 4 a + b: number b
-  // of the four at 64 a. -inf beyond the row.
-  __device__ void each(const auto& f) const {
-#pragma unroll
-    for (int a = 0; a < 16; ++a) {
-      const quad<S> four = l_[a].again();
-#pragma unroll
-      for (int b = 0; b < 4; ++b)
-        f(4 * a + b, number(four[b]),
-          4 * (threadIdx.x % 16) + 64 * std::size_t(a) + std::size_t(b));
-    }
   }
 
  private:

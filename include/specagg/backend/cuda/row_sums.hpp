@@ -54,24 +54,19 @@ class warp_sum {
   both<double> sums_{0, 0};  // in the highest unit, and in the one below
   bool invalid_ = false;     // also of a block that does not count
 };
-__device__ inline float largest_of_warp(float x) {
-  for (int d = 16; d > 0; d /= 2) {
-    const float y = __shfl_xor_sync(~0u, x, d);
-    x = y > x ? y : x;
-  }
-  return __shfl_sync(~0u, x, 0);  // as in first_lane()
-}
 
 // The blocks of a row whose number mod 32 is the number of this thread in its warp. All are loaded
 // at once.
 class blocks_of_lane {
  public:
+  // count: at least 1.
   __device__ blocks_of_lane(std::size_t count, const auto& blocks) {
+    const unsigned last = unsigned(count) - 1;
 #pragma unroll
     for (unsigned i = 0; i < most; ++i) {
-      const std::size_t b = threadIdx.x % 32 + 32 * i;
-      x_[i] = {-std::numeric_limits<float>::infinity(), 0};  // adds nothing
-      if (b < count) x_[i] = blocks[b];
+      const unsigned b = threadIdx.x % 32 + 32 * i;
+      x_[i] = blocks[b < last ? b : last];  // no test before a load: all are in flight
+      if (b > last) x_[i].max = -std::numeric_limits<float>::infinity();  // adds nothing
     }
   }
   // The largest logit of the row, and the row's sum.
@@ -130,33 +125,37 @@ SPECAGG_OUTLINE __device__ softmax_sum<float> sum_of_blocks(raw_row<S, Whole> ro
   return sum.total();
 }
 
+// Which of 32 logits are at least `lowest` > -inf. Bit 4 a + b: that of token first + step a + b.
+// All are loaded at once. Not inlined: 150 instructions.
+template <class S, bool Whole>
+SPECAGG_OUTLINE __device__ unsigned reaching(raw_row<S, Whole> row, unsigned first, unsigned step,
+                                             float lowest) {
+#if SPECAGG_PTX
+  __builtin_assume(__isGlobal(row.logits));
+#endif
+  const unsigned size = unsigned(row.size), left = first < size ? size - first : 0;
+  quad<S> fours[8];
+  row.load(fours, first, step, left);
+  unsigned reach = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) reach |= unsigned(number(fours[i / 4][i % 4]) >= lowest) << i;
+  return reach;
+}
 // The first token with the logit `largest`, the largest of the row. Only the first block with this
 // logit is read.
 template <class S, bool Whole>
 __device__ std::size_t first_largest(raw_row<S, Whole> row, const block_sum<float>* blocks,
                                      float largest) {
 #if SPECAGG_PTX
-  __builtin_assume(__isGlobal(row.logits));
   __builtin_assume(__isGlobal(blocks));
 #endif
   const unsigned count = unsigned(block_count(row.size)), lane = threadIdx.x % 32;
-  unsigned b = count;
-  for (unsigned i = lane; i < count && b == count; i += 32)
-    if (blocks[i].max == largest) b = i;
-  b = least_of_warp(b);
-  const std::size_t begin = b * block_size,
-                    size = row.size - begin < block_size ? row.size - begin : block_size;
-  unsigned first = unsigned(size) - 1;
-#pragma unroll
-  for (int i = 7; i >= 0; --i) {
-    const std::size_t k = 4 * lane + 128 * std::size_t(i);
-    const int n = lanes_at<Whole>(size, k);
-    float x[4];
-    row.four_at(begin + k, n).template as<vec<float, 4>>().store(x);
-    for (int j = 3; j >= 0; --j)
-      if (j < n && x[j] == largest) first = unsigned(k) + unsigned(j);
-  }
-  return begin + least_of_warp(first);
+  unsigned b = lane;
+#pragma unroll 1
+  while (b < count && blocks[b].max != largest) b += 32;
+  const unsigned begin = least_of_warp(b) * unsigned(block_size) + 4 * lane,
+                 reach = reaching(row, begin, 128, largest), i = unsigned(__ffs(int(reach))) - 1;
+  return least_of_warp(reach ? begin + 128 * (i / 4) + i % 4 : unsigned(row.size) - 1);
 }
 
 // Sums block b of a row, with 16 threads: out[b] at its temperature, and out[block_count(size) + b]
