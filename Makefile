@@ -36,8 +36,8 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 	@if [ -x "$$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then $(MAKE) --no-print-directory gpu-kit; \
 	 else echo "SKIPPED: gpu-kit: there is no nvcc"; fi
 
-gpu-kit:  ## build/gpu-kit.tar.xz: what scripts/gpu-check runs on a GPU, compiled without one (7 minutes on two cores)
-	@scripts/gpu-check --kit build/gpu-kit.tar.xz
+gpu-kit:  ## build/gpu-kit.tar.xz: what scripts/gpu-check runs on a GPU, compiled without one (over 7 minutes on two cores)
+	@scripts/gpu-check --kit build/gpu-kit.tar.xz $(if $(BEFORE),--before $(BEFORE))
 	@scripts/gpu-check --dry build/gpu-kit.tar.xz
 
 proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once Coq is installed)

@@ -3,7 +3,9 @@
 // (backend/cuda/ragged.hpp) with logits of the draft, without rows of it, and with filters; lossy;
 // and a vocabulary in two parts, both on this device. Beside each the read of the same bytes.
 //
-// usage: bench-shapes [--small]      (--small: for tests/cuda/emulator and compute-sanitizer)
+// usage: bench-shapes [--small] [--profile]
+//        --small     few and small requests, for tests/cuda/emulator and compute-sanitizer
+//        --profile   verifies each kind of filtered batch once, for a profiler
 #include <cstring>
 
 #include "measure.hpp"
@@ -17,6 +19,7 @@ namespace {
 
 struct bench_shapes {
   shape s;
+  bool profile;
   inputs<bf16, token_verifier> in{s, token_verifier{}};
   std::size_t B = s.requests, each = s.gamma + 1, copies = in.copies(), rows = B * each;
   device_array<std::int32_t> out{B * each}, accepted{B};
@@ -60,6 +63,11 @@ struct bench_shapes {
       CHECK_CUDA(gpu::verify(b, lossless{}, token_verifier{}, {out.data(), accepted.data()},
                              storage.data(), storage_bytes(), stream));
     };
+    if (profile) {
+      call(0, nullptr);
+      CHECK_CUDA(cudaStreamSynchronize(nullptr));
+      return;
+    }
     line(name, read_rows, call, [&] {
       double sum = 0;
       for (const std::int32_t a : accepted.read()) sum += a;
@@ -69,8 +77,10 @@ struct bench_shapes {
   void run() {
     const std::size_t both = rows + B * s.gamma;
     const auto nothing = [](auto&) {};
-    ragged_line<gpu::ragged_batch<bf16>>("logits of the draft", both, nothing);
-    ragged_line<gpu::ragged_batch<bf16, gpu::one_hot>>("drafts without rows", rows, nothing);
+    if (!profile) {
+      ragged_line<gpu::ragged_batch<bf16>>("logits of the draft", both, nothing);
+      ragged_line<gpu::ragged_batch<bf16, gpu::one_hot>>("drafts without rows", rows, nothing);
+    }
     using filtered = gpu::filtered_batch<bf16>;
     ragged_line<filtered>("filters, all off", both, nothing);
     ragged_line<filtered>("top-k 50", both, [&](auto& b) { b.top_k = top_k.data(); });
@@ -78,6 +88,7 @@ struct bench_shapes {
     ragged_line<filtered>("min-p 0.05", both, [&](auto& b) { b.min_p = min_p.data(); });
     ragged_line<filtered>("top-k 50, top-p 0.9", both,
                           [&](auto& b) { b.top_k = top_k.data(), b.top_p = top_p.data(); });
+    if (profile) return;
     line("lossy, alpha 0.2", 2 * rows, verification(in, lossy{0.2}, token_verifier{}),
          [&] { return in.accepted(); });
     in_parts();
@@ -117,9 +128,18 @@ struct bench_shapes {
 
 int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  bench::small = count > 1 && !std::strcmp(arguments[1], "--small");
+  bool profile = false;
+  for (int i = 1; i < count; ++i) {
+    if (!std::strcmp(arguments[i], "--small")) bench::small = true;
+    else if (!std::strcmp(arguments[i], "--profile")) profile = true;
+    else {
+      std::fprintf(stderr, "usage: bench-shapes [--small] [--profile]\n");
+      return 2;
+    }
+  }
   std::printf("microseconds, medians    row      alone     read   share  accepted\n");
   bench::bench_shapes{
-      {bench::small ? 2u : 64u, bench::small ? 2u : 4u, bench::small ? 17000u : 128256u}}
+      .s = {bench::small ? 2u : 64u, bench::small ? 2u : 4u, bench::small ? 17000u : 128256u},
+      .profile = profile}
       .run();
 }

@@ -17,7 +17,7 @@ echo "ptxas info    : Used 40 registers, 16 bytes smem"
 PROGRAM = r"""#!/bin/bash
 case "$0 $*" in *"$FAILING"*) [ -n "$FAILING" ] && exit 3;; esac
 case "$0" in *"$BLIND"*) [ -n "$BLIND" ] && { echo "warning: skipped: this test needs a CUDA device"; exit 0; };; esac
-[ "$1" = --help ] && { echo "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS] [--sweep]" >&2; exit 2; }
+[ "$1" = --help ] && { echo "usage: bench [--json FILE] [--small] [--profile] [--soak SECONDS] [--sweep]" >&2; exit 2; }
 [ "$1" = --json ] && echo '{"results": []}' > "$2"
 case "$*" in *--list-tests) case "$*" in *"$ABSENT"*) [ -n "$ABSENT" ] && { echo "0 matching test cases"; exit 0; };; esac
   echo "2 matching test cases";; *) echo "All tests passed";; esac
@@ -63,21 +63,26 @@ with tempfile.TemporaryDirectory() as folder:
     expect("a kit of every kernel", 0, "16 programs", "--kit", kit, "--every-kernel")
     expect("every kernel", 0, "side by side: PTX of compute_80: would run", "--dry", kit)
     expect("every kernel", 0, "side by side: coupled: would run", "--dry", kit)
-    expect("no kit to make", 2, "--every-kernel is for --kit", "--dry", kit, "--every-kernel")
-    expect("a kit", 0, "11 programs", "--kit", kit)
+    expect("no kit to make", 2, "--every-kernel and --before are for --kit", "--dry", kit, "--every-kernel")
+    expect("no such commit", 2, "--before none: fatal:", "--kit", kit, "--before", "none")
+    expect("a kit with an earlier commit", 0, "14 programs", "--kit", kit, "--before", "HEAD")
+    expect("before and after", 0, "benchmark: bench-before: would run", "--dry", kit)
+    expect("before and after", 1, "shapes of engines: shapes-before: passed", "--run", "1", kit, report)
+    expect("a kit", 0, "12 programs", "--kit", kit)
     with tarfile.open(kit) as tar:
         tar.extractall(folder / "programs")
     files = {str(path.relative_to(folder / "programs")) for path in (folder / "programs").rglob("*") if path.is_file()}
     if not {"bench-flashinfer", "test-verify", "vllm/v1/sampler.py", "vllm/triton_utils.py",
             "vllm/model_executor/warmup/jit_warmup.py"} < files or \
-            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 19:
+            files & {"main.o", "vllm/v1/__init__.py"} or len(files) != 20:
         wrong += print("the kit has", files) or 1
     if "    40       8       8      16  ring" not in (folder / "programs/kernels.txt").read_text():
         wrong += print((folder / "programs/kernels.txt").read_text()) or 1
-    expect("without the rivals' packages", 0, "10 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
+    expect("without the rivals' packages", 0, "11 programs", "--kit", folder / "alone.tar.xz", PYTHONPATH="")
     expect("dry", 0, "run 2: 0 failures", "--dry", kit)
-    expect("all stages", 0, "soak: soak: passed", *run)
-    expect("all stages in the report", 0, '{"results": []}', *run)
+    expect("all stages, but for vLLM, which needs torch", 1, "run 1: 1 failures", *run)
+    expect("the last stage", 1, "barriers: barriers: passed", *run)
+    expect("all stages in the report", 1, '{"results": []}', *run)
     expect("the second run: without torch no rivals", 1, "Llama backend: llama: passed", "--run", "2", kit, report)
     expect("a report that cannot be written", 2, "no/report: Not a directory", *run[:3], tools / "nvcc/no/report")
     expect("no report", 2, "--run needs a REPORT", *run[:3])
