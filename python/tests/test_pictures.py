@@ -17,10 +17,10 @@ def drawn(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["step", "turns", "tree", "deferral", "protocols"])
+@pytest.mark.parametrize("name", ["step", "turns", "tree", "deferral", "protocols", "cuda"])
 def test_a_picture(drawn, name):
     assert (drawn / f"{name}.svg").read_text(encoding="utf-8") == (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
 
 
 def test_each_is_tested(drawn):
-    assert sorted(drawn.iterdir()) == [drawn / f"{name}.svg" for name in ("deferral", "protocols", "step", "tree", "turns")]
+    assert sorted(drawn.iterdir()) == [drawn / f"{name}.svg" for name in ("cuda", "deferral", "protocols", "step", "tree", "turns")]
