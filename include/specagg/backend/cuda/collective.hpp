@@ -235,9 +235,10 @@ class collective : public Shards {
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
   __device__ bool writes() const { return rank_ == 0 && threadIdx.x < 32; }
 
-  // The members of one_thread (kernel/reduce.hpp). Every thread gets the result.
+  // The members of one_thread (kernel/reduce.hpp). Every thread gets the result. reduce and draw
+  // are not inlined: laws and verifiers call them from several places, and would spill registers.
   template <class Op, class Rows, class F>
-  __device__ auto reduce(const Rows& rows, const F& f) {
+  __device__ SPECAGG_OUTLINE auto reduce(const Rows& rows, const F& f) {
     return reduce_at<Op>(rows, [&](auto at, std::size_t, int) { return f(at); });
   }
   // `out` is memory of the device. Every thread may read the stored numbers.
@@ -280,7 +281,7 @@ class collective : public Shards {
   }
   // Each thread block does the last two steps itself.
   template <class Rows, class F>
-  __device__ token_id draw(const weights<Rows, F>& w, double u) {
+  __device__ SPECAGG_OUTLINE token_id draw(const weights<Rows, F>& w, double u) {
     if (!(w.total > 0 && w.total < infinity)) return no_token;
     const double rest = (vec<double, 1>(u) * vec<double, 1>(w.total)).v;
     const auto in_blocks =
