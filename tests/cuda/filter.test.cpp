@@ -44,10 +44,12 @@ void fill(std::span<S> row, std::size_t kind, numbers& random) {
   if (kind == 11) row[random.below(V)] = stored<S>(INFINITY);
   if (kind == 12) std::fill(row.begin(), row.end(), stored<S>(-INFINITY));
   if (kind == 13) std::fill(row.begin() + 1, row.end(), stored<S>(-INFINITY));
-  if ((kind == 14 || kind == 15) && V > 2100) {  // as many as a list holds, or a few more or fewer
-    const std::size_t n = 2030 + random.below(20), first = random.below(V - n);
+  if ((kind == 14 || kind == 15) && V > 2100) {
+    // as many as a list holds, or a few more or fewer; of kind 15 a few more, and all equal
+    const std::size_t n = kind == 15 ? 2049 + random.below(16) : 2030 + random.below(20),
+                      first = random.below(V - n);
     for (std::size_t v = 0; v < V; ++v)
-      row[v] = stored<S>(v - first < n ? float(0.3 * random.bell()) : -INFINITY);
+      row[v] = stored<S>(v - first < n ? float(kind == 15 ? 1 : 0.3 * random.bell()) : -INFINITY);
   }
 }
 
