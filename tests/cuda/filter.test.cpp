@@ -222,6 +222,20 @@ void every_filter_agrees(std::uint64_t seed) {
   for (const int n : seen.of_kind) CHECK(n > 5);
 }
 
+using device::detail::token_key;
+using whole_row = device::detail::raw_row<float, true>;
+// The last token of the first `count`, expected not to be below `from`, and how many it found.
+__global__ void last_of(whole_row row, const float* maxima, float largest, mass count,
+                        token_key from, token_key* last, mass* found) {
+  alignas(16) __shared__ unsigned char memory[sizeof(device::detail::filter_memory)];
+  auto& shared = *reinterpret_cast<device::detail::filter_memory*>(memory);
+  device::detail::row_filter<float, true> filter(row, maxima, largest, shared);
+  const device::detail::token_masses each{{}, mass_unit<float>(row.size), true};
+  mass kept = 0;
+  const token_key key = filter.prefix(count, from, each, kept);
+  if (threadIdx.x == 0) *last = key, *found = kept;
+}
+
 }  // namespace
 
 TEST_CASE("cuda: filters keep the CPU's tokens, with the CPU's normaliser") {
@@ -229,4 +243,33 @@ TEST_CASE("cuda: filters keep the CPU's tokens, with the CPU's normaliser") {
   every_filter_agrees<float>(1);
   every_filter_agrees<f16>(2);
   every_filter_agrees<bf16>(3);
+}
+
+TEST_CASE("cuda: a filter that expects its last token too high finds it all the same") {
+  if (!have_device()) return;
+  constexpr std::size_t V = 5000;
+  numbers random(4);
+  std::vector<float> row(V), maxima(16 * block_count(V), -inf);
+  std::vector<token_key> keys(V);
+  for (std::size_t v = 0; v < V; ++v) {
+    row[v] = float(random.bell());
+    float& most = maxima[v / 1024 * 16 + v % 64 / 4];
+    most = std::max(most, row[v]);
+    keys[v] = token_key(specagg::detail::ordered(row[v])) << 32 | std::uint32_t(~v);
+  }
+  std::sort(keys.begin(), keys.end(), std::greater<>());
+  const on_device logits(row);
+  const on_device of_parts(maxima);
+  const on_device last(std::vector<token_key>(1));
+  const on_device found(std::vector<mass>(1));
+  for (const std::size_t count : {1u, 40u, 3000u, 5000u})
+    for (const std::size_t from : {0u, 10u, 2999u, 4999u}) {
+      REQUIRE(device::detail::launch(last_of, 1, nullptr, whole_row{logits.data(), nullptr, V},
+                                     of_parts.data(), *std::max_element(row.begin(), row.end()),
+                                     mass(count), keys[from], last.data(),
+                                     found.data()) == cudaSuccess);
+      CAPTURE(count, from);
+      CHECK(last.read()[0] == keys[count - 1]);
+      CHECK(found.read()[0] == mass(count));
+    }
 }
