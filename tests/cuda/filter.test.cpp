@@ -224,16 +224,23 @@ void every_filter_agrees(std::uint64_t seed) {
 
 using device::detail::token_key;
 using whole_row = device::detail::raw_row<float, true>;
-// The last token of the first `count`, expected not to be below `from`, and how many it found.
-__global__ void last_of(whole_row row, const float* maxima, float largest, mass count,
-                        token_key from, token_key* last, mass* found) {
+// After the tokens from `listed` on were listed: the last token of the first `count`, expected not
+// to be below `from`, and how many it found; then how many there are from `cut` on.
+struct of_filter {
+  token_key last;
+  mass found, from_cut;
+};
+__global__ void last_of(whole_row row, const float* maxima, float largest, token_key listed,
+                        mass count, token_key from, token_key cut, of_filter* out) {
   alignas(16) __shared__ unsigned char memory[sizeof(device::detail::filter_memory)];
   auto& shared = *reinterpret_cast<device::detail::filter_memory*>(memory);
   device::detail::row_filter<float, true> filter(row, maxima, largest, shared);
   const device::detail::token_masses each{{}, mass_unit<float>(row.size), true};
-  mass kept = 0;
-  const token_key key = filter.prefix(count, from, each, kept);
-  if (threadIdx.x == 0) *last = key, *found = kept;
+  (void)filter.list(listed, ~token_key(0));
+  mass found = 0;
+  const token_key last = filter.prefix(count, from, each, found);
+  const mass from_cut = filter.mass_from(cut, each);
+  if (threadIdx.x == 0) *out = {last, found, from_cut};
 }
 
 }  // namespace
@@ -260,16 +267,21 @@ TEST_CASE("cuda: a filter that expects its last token too high finds it all the 
   std::sort(keys.begin(), keys.end(), std::greater<>());
   const on_device logits(row);
   const on_device of_parts(maxima);
-  const on_device last(std::vector<token_key>(1));
-  const on_device found(std::vector<mass>(1));
-  for (const std::size_t count : {1u, 40u, 3000u, 5000u})
+  const on_device out(std::vector<of_filter>(1));
+  for (const std::size_t count : {1u, 40u, 3000u, 5000u, 5001u})
     for (const std::size_t from : {0u, 10u, 2999u, 4999u}) {
       REQUIRE(device::detail::launch(last_of, 1, nullptr, whole_row{logits.data(), nullptr, V},
                                      of_parts.data(), *std::max_element(row.begin(), row.end()),
-                                     mass(count), keys[from], last.data(),
-                                     found.data()) == cudaSuccess);
+                                     keys[99], mass(count), keys[from], keys[9],
+                                     out.data()) == cudaSuccess);
       CAPTURE(count, from);
-      CHECK(last.read()[0] == keys[count - 1]);
-      CHECK(found.read()[0] == mass(count));
+      const of_filter f = out.read()[0];
+      if (count <= V) {
+        CHECK(f.last == keys[count - 1]);
+        CHECK(f.found == mass(count));
+      } else {  // there are fewer
+        CHECK(f.last < keys[V - 1]);
+      }
+      CHECK(f.from_cut == 10);
     }
 }
