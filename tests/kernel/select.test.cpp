@@ -8,6 +8,10 @@
 #include <span>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
@@ -135,6 +139,25 @@ TEMPLATE_TEST_CASE("a bound is reached by k numbers, and by few more", "", float
       }
     }
 }
+
+#if defined(__SSE2__)
+TEST_CASE("a bound of numbers up to 0 is right where subnormals are 0") {
+  numbers random(9);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<float> x(64);
+    for (float& each : x) each = -float(random.below(6));
+    const std::size_t k = 1 + random.below(64);
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    const float bound = specagg::detail::reached_by(x.data(), x.size(), k, k);
+    _mm_setcsr(mode);
+    const auto reach = [&](auto test) { return std::size_t(std::ranges::count_if(x, test)); };
+    CHECK(reach([=](float each) { return each >= bound; }) >= k);
+    CHECK(reach([=](float each) { return each > bound; }) <= k);
+    CHECK((bound == 0 || std::abs(bound) >= std::numeric_limits<float>::min()));
+  }
+}
+#endif
 
 TEMPLATE_TEST_CASE("a pass leaves the largest logit of each part", "", float, double) {
   using T = TestType;
