@@ -26,8 +26,9 @@ void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... ar
 template <class S>
 void at_temperature(double temperature, const shape& s, const inputs<S, token_verifier>& in) {
   using policies = gpu::detail::same_for_all<lossless>;
+  using whole = gpu::detail::drafts<gpu::detail::padded<gpu::batch<S>>, true>;
   constexpr auto* verify =
-      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
+      gpu::detail::verify_requests<whole, policies, token_verifier, gpu::outcome>;
   const device_array of_each(std::vector<double>(s.requests, temperature));
   const auto batch = [&](std::size_t c) {
     auto b = in.batch(c);
@@ -39,9 +40,7 @@ void at_temperature(double temperature, const shape& s, const inputs<S, token_ve
     return watch.in_a_row(in.copies(), true, 15, call).median;
   };
   std::printf("%-4s %4zu %5.1f ", type_name<S>(), s.requests, temperature);
-  const auto rows = [&](std::size_t c) {
-    return gpu::detail::rows_of_drafts<gpu::batch<S>, true>{batch(c), s.gamma, false};
-  };
+  const auto rows = [&](std::size_t c) { return whole{{{batch(c)}, s.gamma, false}}; };
   const auto sums = [&](std::size_t c) {
     return static_cast<specagg::block_sum<float>*>(in.storage(c));
   };

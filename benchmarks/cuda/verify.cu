@@ -51,11 +51,10 @@ void measure(const shape& s) {
   // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple
   // of four, no mask.
   using policies = gpu::detail::same_for_all<lossless>;
+  using whole = gpu::detail::drafts<gpu::detail::padded<gpu::batch<S>>, true>;
   constexpr auto* verify_all =
-      gpu::detail::verify_requests<true, gpu::batch<S>, policies, token_verifier, gpu::outcome>;
-  const auto rows = [&](std::size_t c) {
-    return gpu::detail::rows_of_drafts<gpu::batch<S>, true>{in.batch(c), s.gamma, false};
-  };
+      gpu::detail::verify_requests<whole, policies, token_verifier, gpu::outcome>;
+  const auto rows = [&](std::size_t c) { return whole{{{in.batch(c)}, s.gamma, false}}; };
   const auto sums = [&](std::size_t c) {
     return static_cast<specagg::block_sum<float>*>(in.storage(c));
   };

@@ -126,7 +126,6 @@ struct filtered_rows {
   }
   // What the device finds.
   std::vector<device::detail::filtered_facts> facts() const {
-    using batch = device::detail::filtered<S, S>;
     std::vector<std::int64_t> top_k, ones(B, 1);
     std::vector<double> top_p, min_p, temperature;
     for (const sampling& s : how) {
@@ -147,24 +146,22 @@ struct filtered_rows {
     given.top_k = k.data(), given.top_p = p.data(), given.min_p = m.data();
     given.order = order;
     if (masked) given.target_mask = bits.data();
-    return whole ? facts_of<true>(batch{{given}, given}) : facts_of<false>(batch{{given}, given});
+    return whole ? facts_of<true>(given) : facts_of<false>(given);
   }
 
  private:
   template <bool Whole>
   std::vector<device::detail::filtered_facts> facts_of(
-      const device::detail::filtered<S, S>& given) const {
-    const device::filtered_batch<S> sizes{given, given};
-    const on_device storage(std::vector<double>(device::verify_storage(sizes) / 8));
+      const device::filtered_batch<S>& given) const {
+    using shape = device::detail::ragged<device::filtered_batch<S>>;
+    const on_device storage(std::vector<double>(device::verify_storage(given) / 8));
     auto* sums = reinterpret_cast<block_sum<float>*>(storage.data());
-    const device::detail::rows_of_drafts<device::detail::filtered<S, S>, Whole> rows{given, 0,
-                                                                                     false};
+    const device::detail::filtered_drafts<shape, Whole> rows{{{{given}, 0, false}}};
     REQUIRE(device::detail::launch_sums(rows, confidence, sums, nullptr) == cudaSuccess);
-    REQUIRE(device::detail::launch_between(rows, confidence, sums, nullptr) == cudaSuccess);
+    REQUIRE(rows.launch_between(confidence, sums, nullptr) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
     auto found = storage.read();
-    const auto* all =
-        device::detail::facts_in(rows, reinterpret_cast<block_sum<float>*>(found.data()));
+    const auto* all = rows.facts_in(reinterpret_cast<block_sum<float>*>(found.data()));
     return {all, all + B};
   }
 };

@@ -550,8 +550,7 @@ TEST_CASE(
   refused([](auto&, auto& out) { out.accepted = nullptr; });
   device::ragged_batch<float, device::probability> masked{.requests = 1, .vocabulary = 8};
   const auto refuse_mask = [&] {
-    return device::detail::can_launch<float, device::probability>({masked}, there.out(false),
-                                                                  false);
+    return device::detail::ragged<decltype(masked)>{masked}.can_launch(there.out(false), false);
   };
   masked.target = there.target.data(), masked.target_stride = 8;
   masked.start = there.start.data(), masked.seed = there.seed.data();

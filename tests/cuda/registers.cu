@@ -11,37 +11,41 @@
 using namespace specagg;
 using namespace specagg::cuda;
 using namespace specagg::cuda::detail;
-using b16 = batch<bf16>;
-using f32 = batch<float>;
-using ragged_logits = ragged<bf16, bf16>;
-using filtered_logits = filtered<bf16, bf16>;
-using filtered_f32 = filtered<float, float>;
-template <class Batch, bool Whole>
-using rows_in = rows_of_drafts<Batch, Whole>;
+template <bool Whole>
+using b16 = drafts<padded<batch<bf16>>, Whole>;
+template <bool Whole>
+using f32 = drafts<padded<batch<float>>, Whole>;
+template <bool Whole>
+using ragged_logits = drafts<ragged<ragged_batch<bf16>>, Whole>;
+template <bool Whole>
+using filtered_logits = filtered_drafts<ragged<filtered_batch<bf16>>, Whole>;
+template <bool Whole>
+using filtered_f32 = filtered_drafts<ragged<filtered_batch<float>>, Whole>;
+template <bool Whole>
+using shards = sharded_drafts<padded<sharded_batch<bf16>>, Whole>;
 
 #define SUM(...) \
   template __global__ void specagg::cuda::detail::sum_rows(__VA_ARGS__, bool, block_sum<float>*);
-#define FILTER(...)                                                                              \
-  template __global__ void specagg::cuda::detail::filter_rows(rows_of_drafts<__VA_ARGS__>, bool, \
-                                                              block_sum<float>*);
+#define FILTER(...) \
+  template __global__ void specagg::cuda::detail::filter_rows(__VA_ARGS__, bool, block_sum<float>*);
 #define VERIFY(whole, batch, outcome, policy, verifier)                                          \
   template __global__ void                                                                       \
-  specagg::cuda::detail::verify_requests<whole, batch, same_for_all<policy>, verifier, outcome>( \
-      rows_of_drafts<batch, whole>, same_for_all<policy>, verifier, block_sum<float>*, outcome);
-#define TREES(whole, policy, verifier)                                                       \
-  template __global__ void                                                                   \
-  specagg::cuda::detail::verify_trees<whole, bf16, same_for_all<policy>, verifier>(          \
-      rows_of_trees<bf16, whole>, same_for_all<policy>, verifier, block_sum<float>*, float*, \
+  specagg::cuda::detail::verify_requests<batch<whole>, same_for_all<policy>, verifier, outcome>( \
+      batch<whole>, same_for_all<policy>, verifier, block_sum<float>*, outcome);
+#define TREES(whole, policy, verifier)                                                      \
+  template __global__ void                                                                  \
+  specagg::cuda::detail::verify_trees<bf16, whole, same_for_all<policy>, verifier>(         \
+      trees<nodes<bf16>, whole>, same_for_all<policy>, verifier, block_sum<float>*, float*, \
       tree_outcome);
 
 #if KERNEL == 0
-SUM(rows_in<b16, true>)
+SUM(b16<true>)
 #elif KERNEL == 1
-SUM(rows_in<b16, false>)
+SUM(b16<false>)
 #elif KERNEL == 2
-SUM(rows_in<f32, true>)
+SUM(f32<true>)
 #elif KERNEL == 3
-FILTER(filtered_logits, true)
+FILTER(filtered_logits<true>)
 #elif KERNEL == 4
 VERIFY(true, b16, outcome, lossless, token_verifier)
 #elif KERNEL == 5
@@ -51,9 +55,9 @@ VERIFY(true, ragged_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 7
 VERIFY(true, filtered_logits, ragged_outcome, lossless, token_verifier)
 #elif KERNEL == 8
-VERIFY(true, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(true, shards, outcome, lossless, token_verifier)
 #elif KERNEL == 9
-VERIFY(false, shard<bf16>, outcome, lossless, token_verifier)
+VERIFY(false, shards, outcome, lossless, token_verifier)
 #elif KERNEL == 10
 VERIFY(true, b16, outcome, lossless, block_verifier)
 #elif KERNEL == 11
@@ -69,5 +73,5 @@ TREES(true, lossless, traversal)
 #elif KERNEL == 16
 TREES(true, lossless, recursive_rejection)
 #elif KERNEL == 17
-FILTER(filtered_f32, true)
+FILTER(filtered_f32<true>)
 #endif

@@ -303,6 +303,10 @@ TEST_CASE("cuda: trees of all ways to propose agree in clusters, in dozens of or
 }
 #endif
 
+using trees_of_floats = device::detail::trees<device::detail::nodes<float>, true>;
+static_assert(device::detail::RowBatch<trees_of_floats>);
+static_assert(!device::detail::Batch<trees_of_floats>);  // not for the kernel of drafts
+
 TEST_CASE("cuda: trees whose sizes are out of range are refused before anything is launched") {
   if (!have_device()) return;
   const on_device rows(std::vector<float>(8 * 4));

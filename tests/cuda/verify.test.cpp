@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also what tests specagg/backend/cuda/collective.hpp, specagg/backend/cuda/row.hpp and
-// specagg/backend/cuda/row_sums.hpp: verification is made of them.
+// Also what tests specagg/backend/cuda/batch.hpp, specagg/backend/cuda/collective.hpp,
+// specagg/backend/cuda/row.hpp and specagg/backend/cuda/row_sums.hpp: verification is made of them.
 #include "cuda/agree.hpp"
 #include "policy/ids.hpp"
 
@@ -228,16 +228,26 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
 
 namespace {
 
+template <bool Whole>
+using rows_in_order = device::detail::drafts<device::detail::padded<device::batch<float>>, Whole>;
+static_assert(device::detail::Batch<rows_in_order<true>>);
+static_assert(device::detail::Batch<rows_in_order<false>>);
+struct without_tokens : device::detail::padded<device::batch<float>> {
+  token_id token_of(std::size_t, std::size_t) const = delete;
+};
+static_assert(!device::detail::Shape<without_tokens>);
+static_assert(!device::detail::Batch<device::detail::drafts<without_tokens, true>>);
+
 // Copies what the second kernel knows of a row.
 template <bool Whole>
-__global__ void facts_of_rows(device::detail::rows_of_drafts<device::batch<float>, Whole> rows,
-                              specagg::block_sum<float>* sums, device::detail::row_facts* out) {
+__global__ void facts_of_rows(rows_in_order<Whole> rows, specagg::block_sum<float>* sums,
+                              device::detail::row_facts* out) {
   alignas(16) __shared__ unsigned char memory[sizeof(device::detail::shared_memory)];
   alignas(16) __shared__ unsigned char fact_memory[sizeof(device::detail::row_facts)];
   device::detail::collective<Whole> together(
       *reinterpret_cast<device::detail::shared_memory*>(memory));
   auto* facts = reinterpret_cast<device::detail::row_facts*>(fact_memory);
-  device::detail::find_facts(rows, blockIdx.x, false, sums, facts, together);
+  rows.find_facts(blockIdx.x, false, sums, facts, together);
   if (together.leads()) out[blockIdx.x] = *facts;
 }
 
@@ -278,7 +288,7 @@ void check_greedy_tokens(std::size_t V, numbers& random) {
   b.target = row.data();
   b.temperature = zero.data();
   b.start = start.data();
-  const device::detail::rows_of_drafts<device::batch<float>, Whole> all{b, 0, false};
+  const rows_in_order<Whole> all{{{b}, 0, false}};
   const on_device sums(std::vector<double>(device::verify_storage(b) / 8));
   auto* of_blocks = reinterpret_cast<specagg::block_sum<float>*>(sums.data());
   REQUIRE(device::detail::launch_sums(all, false, of_blocks, nullptr) == cudaSuccess);

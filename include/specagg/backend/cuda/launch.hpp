@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a kernel that verifies requests is launched: on clusters of thread blocks of a size that the
-// device can run and the batch can use.
+// How verifications are launched: what they begin with on the host, and the second kernel, on
+// clusters of thread blocks of a size that the device can run and the batch can use.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -50,17 +50,13 @@ template <class Kernel>
 cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
   int processors = 0, clusters = 0, driver = 0, blocks = 0;
   cudaFuncAttributes attributes{};
-  if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-      e != cudaSuccess)
-    return e;
-  if (const auto e = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
-      e != cudaSuccess)
-    return e;
-  if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess) return e;
-  if (const auto e = cudaDriverGetVersion(&driver); e != cudaSuccess) return e;
-  if (const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0);
-      e != cudaSuccess)
-    return e;
+  cudaError_t e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (e == cudaSuccess) e = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
+  if (e == cudaSuccess) e = cudaFuncGetAttributes(&attributes, kernel);
+  if (e == cudaSuccess) e = cudaDriverGetVersion(&driver);
+  if (e == cudaSuccess)
+    e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0);
+  if (e != cudaSuccess) return e;
   limits = {{unsigned(processors * blocks)}};
   // the code that runs was compiled without clusters
   if (!clusters || attributes.ptxVersion < 90) return cudaSuccess;
@@ -143,21 +139,48 @@ struct same_for_all {
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
-// Calls launch with the policies of the requests, if kernels can take them.
-template <class Verifier, class Policies, class Launch>
-cudaError_t with_policies(const Policies& policies, const Launch& launch) {
+// Whether every row that is read can be read four logits at a time.
+bool rows_in_fours(const auto& b, bool reads_draft) {
+  const auto in_fours = [](const auto* rows, std::size_t stride) {
+    return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(*rows)) == 0 && stride % 4 == 0;
+  };
+  return b.vocabulary % 4 == 0 && !b.draft_mask && !b.target_mask &&
+         in_fours(b.target, b.target_stride) && (!reads_draft || in_fours(b.draft, b.draft_stride));
+}
+
+// Every verification on a device begins here. Refuses what kernels cannot take, and calls
+// kernels(the batch that they take, the policies of the requests). Rows: which Batch to make of the
+// Shape b (batch.hpp). has_room: whether there is enough storage.
+template <class Verifier, template <class B, bool Whole> class Rows, class B, class Policies,
+          class Outcome, class Kernels>
+cudaError_t launch_batch(const B& b, const Policies& policies, const Outcome& out, bool has_room,
+                         const Kernels& kernels) {
   if constexpr (!requires { policies[0]; }) {
-    return with_policies<Verifier>(same_for_all<Policies>{policies}, launch);
+    return launch_batch<Verifier, Rows>(b, same_for_all<Policies>{policies}, out, has_room,
+                                        kernels);
   } else {
+    using Policy = policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
 #if defined(__CUDACC__)
-    static_assert(!OneOfSeveral<policy_of<Policies>>,
+    static_assert(!OneOfSeveral<Policy>,
                   "specagg: no policy chosen at run time (any_of) runs on a device");
 #endif
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
-    return launch(policies);
+    if (b.requests == 0) return cudaSuccess;
+    // a grid has fewer than 2^31 thread blocks
+    const std::size_t most_requests = (std::size_t(1) << 24) / (2 * B::limit + 2);
+    const bool reads = b.template reads_draft_rows<Policy, Verifier>(out);
+    if (b.requests > most_requests || b.most > B::limit || b.vocabulary == 0 ||
+        b.vocabulary > most_vocabulary || !b.start || !b.seed || !has_room ||
+        !b.can_launch(out, reads))
+      return cudaErrorInvalidValue;
+    // policies that read the draft need a row of it for the bonus as well
+    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
+    if (rows_in_fours(b, reads))
+      return kernels(Rows<B, true>{b, draft_rows, reads_draft<Policy>}, policies);
+    return kernels(Rows<B, false>{b, draft_rows, reads_draft<Policy>}, policies);
   }
 }
 // Whether memory is given, aligned, and large enough.

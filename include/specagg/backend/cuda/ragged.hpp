@@ -114,227 +114,201 @@ struct ragged_outcome {
 
 namespace detail {
 
-// The batches as the kernels take them.
-template <class S, class Draft>
-struct ragged : ragged_batch<S, Draft> {};
-template <class S, class Draft>
-struct filtered : ragged<S, Draft>, ragged_filters {};
+// The Shape of a ragged_batch, or of a filtered_batch.
+template <class B>
+struct ragged : B {
+  using B::requests, B::vocabulary, B::most, B::drafted, B::tokens, B::target, B::draft;
+  using of_draft = std::remove_cvref_t<decltype(*B::draft)>;
+  using of_target = std::remove_cvref_t<decltype(*B::target)>;
 
-// The drafted tokens of request r among all. Invalid counts give no tokens.
-template <class S, class Draft>
-__device__ row_range tokens_of(const ragged<S, Draft>& b, std::size_t r) {
-  const auto count_to = [&](std::size_t i) {
-    const std::int64_t n =
-        b.cu_num_draft_tokens ? b.cu_num_draft_tokens[i] : std::int64_t((i + 1) * b.most);
-    return n < 0 ? 0 : n < std::int64_t(b.drafted) ? std::size_t(n) : b.drafted;
-  };
-  const std::size_t first = r == 0 ? 0 : count_to(r - 1), end = count_to(r);
-  return {std::uint32_t(first), end > first ? std::uint32_t(end - first) : 0};
-}
-template <class S, class Draft>
-__device__ row_range target_range(const ragged<S, Draft>& b, std::size_t r) {
-  const row_range of = tokens_of(b, r);
-  return {of.first + std::uint32_t(r), of.count + 1};
-}
-template <class S, class Draft>
-__device__ row_range draft_range(const ragged<S, Draft>& b, std::size_t r) {
-  return b.draft_bonus ? target_range(b, r) : tokens_of(b, r);
-}
-template <class S, class Draft>
-__device__ bonus_choice bonus_of(const ragged<S, Draft>& b, std::size_t r) {
-  if (!b.bonus) return b.bonus_from;
-  const std::int64_t x = b.bonus[r];
-  const bool known = x < std::int64_t(b.vocabulary);
-  return bonus_choice::given(!known ? no_token - 1 : x < 0 ? no_token : token_id(x));
-}
-// most + 1 tokens are too many for the verifier, which says so.
-template <class S, class Draft>
-__device__ std::size_t tokens_given(const ragged<S, Draft>& b, std::size_t r) {
-  const std::size_t n = tokens_of(b, r).count;
-  return n <= b.most ? n : b.most + 1;
-}
-template <class S, class Draft>
-__device__ token_id token_of(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
-  const std::int64_t x = b.tokens[tokens_of(b, r).first + j];
-  constexpr token_id largest = std::numeric_limits<token_id>::max();
-  return x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
-}
-template <class S, class Draft>
-__device__ double temperature_of(const ragged<S, Draft>& b, std::size_t r, bool of_draft) {
-  if (of_draft && b.draft_temperature) return b.draft_temperature[r];
-  return b.temperature ? b.temperature[r] : 1;
-}
-// Row `at` of a matrix, with row i of the masks.
-template <bool Whole, class S>
-__device__ raw_row<S, Whole> ragged_row(const S* rows, std::size_t stride, std::size_t at,
-                                        const std::uint32_t* mask, std::size_t i,
-                                        std::size_t vocabulary) {
-  if constexpr (std::is_same_v<S, probability>)
-    return {{reinterpret_cast<const float*>(rows + at * stride), nullptr, vocabulary}};
-  else
-    return {rows + at * stride, mask ? mask + i * ((vocabulary + 31) / 32) : nullptr, vocabulary};
-}
-template <bool Whole, class S, class Draft>
-__device__ auto target_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
-  const std::size_t i = target_range(b, r).first + j;
-  return ragged_row<Whole>(b.target, b.target_stride, i, b.target_mask, i, b.vocabulary);
-}
-template <bool Whole, class S, class Draft>
-__device__ auto draft_row(const ragged<S, Draft>& b, std::size_t r, std::size_t j) {
-  const std::size_t i = draft_range(b, r).first + j;
-  if constexpr (std::is_same_v<Draft, one_hot>) {
-    const std::int64_t t = b.tokens[i];
-    const bool known = t >= 0 && t < std::int64_t(b.vocabulary);
-    const auto allowed = [&] {
-      const std::size_t word = i * ((b.vocabulary + 31) / 32) + std::size_t(t) / 32;
-      return Whole || !b.draft_mask || (b.draft_mask[word] >> t % 32 & 1);
+  // The drafted tokens of request r among all. Invalid counts give no tokens.
+  __device__ row_range tokens_of(std::size_t r) const {
+    const auto count_to = [&](std::size_t i) {
+      const std::int64_t n =
+          this->cu_num_draft_tokens ? this->cu_num_draft_tokens[i] : std::int64_t((i + 1) * most);
+      return n < 0 ? 0 : n < std::int64_t(drafted) ? std::size_t(n) : drafted;
     };
-    return raw_row<one_hot, Whole>{known && allowed() ? token_id(t) : no_token, b.vocabulary};
-  } else {
-    const std::size_t at = b.draft_row_numbers ? std::size_t(b.draft_row_numbers[i]) : i;
-    return ragged_row<Whole>(b.draft, b.draft_stride, at, b.draft_mask, i, b.vocabulary);
+    const std::size_t first = r == 0 ? 0 : count_to(r - 1), end = count_to(r);
+    return {std::uint32_t(first), end > first ? std::uint32_t(end - first) : 0};
   }
-}
+  // most + 1 tokens are too many for the verifier, which says so.
+  __device__ std::size_t tokens_given(std::size_t r) const {
+    const std::size_t n = tokens_of(r).count;
+    return n <= most ? n : most + 1;
+  }
+  __device__ token_id token_of(std::size_t r, std::size_t j) const {
+    const std::int64_t x = tokens[tokens_of(r).first + j];
+    constexpr token_id largest = std::numeric_limits<token_id>::max();
+    return x < no_token ? no_token - 1 : x > largest ? largest : token_id(x);
+  }
+  __device__ bonus_choice bonus_of(std::size_t r) const {
+    if (!this->bonus) return this->bonus_from;
+    const std::int64_t x = this->bonus[r];
+    const bool known = x < std::int64_t(vocabulary);
+    return bonus_choice::given(!known ? no_token - 1 : x < 0 ? no_token : token_id(x));
+  }
+  __device__ double temperature_of(std::size_t r, bool is_draft) const {
+    if (is_draft && this->draft_temperature) return this->draft_temperature[r];
+    return this->temperature ? this->temperature[r] : 1;
+  }
+  __device__ row_range draft_range(std::size_t r) const {
+    return this->draft_bonus ? target_range(r) : tokens_of(r);
+  }
+  __device__ row_range target_range(std::size_t r) const {
+    const row_range of = tokens_of(r);
+    return {of.first + std::uint32_t(r), of.count + 1};
+  }
+  template <bool Whole>
+  __device__ auto draft_row(std::size_t r, std::size_t j) const {
+    const std::size_t i = draft_range(r).first + j;
+    const std::uint32_t* const mask = this->draft_mask;
+    if constexpr (std::is_same_v<of_draft, one_hot>) {
+      const std::int64_t t = tokens[i];
+      const bool known = t >= 0 && t < std::int64_t(vocabulary);
+      const auto allowed = [&] {
+        const std::size_t word = i * ((vocabulary + 31) / 32) + std::size_t(t) / 32;
+        return Whole || !mask || (mask[word] >> t % 32 & 1);
+      };
+      return raw_row<one_hot, Whole>{known && allowed() ? token_id(t) : no_token, vocabulary};
+    } else {
+      const std::size_t at = this->draft_row_numbers ? std::size_t(this->draft_row_numbers[i]) : i;
+      return row_of_matrix<Whole>(draft, this->draft_stride, at, mask, i, vocabulary);
+    }
+  }
+  template <bool Whole>
+  __device__ auto target_row(std::size_t r, std::size_t j) const {
+    const std::size_t i = target_range(r).first + j;
+    return row_of_matrix<Whole>(target, this->target_stride, i, this->target_mask, i, vocabulary);
+  }
+  __device__ void write(const ragged_outcome& out, std::size_t r, const verified& f) const {
+    const std::size_t lane = threadIdx.x % 32, at = r * (most + 1) + lane;
+    if (lane == 0) {
+      out.accepted[r] = std::int32_t(f.said.accepted);
+      if (out.emitted) out.emitted[r] = std::int32_t(f.said.emitted);
+      if (out.statuses) out.statuses[r] = std::int32_t(f.said.why);
+    }
+    if (lane <= most) {
+      const bool there = lane < f.said.emitted;
+      constexpr float none = std::numeric_limits<float>::quiet_NaN();
+      out.tokens.set(at, there ? f.emissions[lane].token : no_token);
+      if (out.log_pi) out.log_pi[at] = there ? float(log(f.emissions[lane].log_pi)) : none;
+      if (out.log_p) out.log_p[at] = there ? float(log(f.emissions[lane].log_p)) : none;
+    }
+    if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
+  }
 
-__device__ inline void write(const ragged_outcome& out, std::size_t r, std::size_t most,
-                             const verified& f) {
-  const std::size_t lane = threadIdx.x % 32, at = r * (most + 1) + lane;
-  if (lane == 0) {
-    out.accepted[r] = std::int32_t(f.said.accepted);
-    if (out.emitted) out.emitted[r] = std::int32_t(f.said.emitted);
-    if (out.statuses) out.statuses[r] = std::int32_t(f.said.why);
+  template <class Policy, class Verifier>
+  bool reads_draft_rows(const ragged_outcome& out) const {
+    if (std::is_same_v<of_draft, one_hot>) return false;
+    return (drafted > 0 || (reads_draft<Policy> && this->draft_bonus)) &&
+           (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
   }
-  if (lane <= most) {
-    const bool there = lane < f.said.emitted;
-    constexpr float none = std::numeric_limits<float>::quiet_NaN();
-    out.tokens.set(at, there ? f.emissions[lane].token : no_token);
-    if (out.log_pi) out.log_pi[at] = there ? float(log(f.emissions[lane].log_pi)) : none;
-    if (out.log_p) out.log_p[at] = there ? float(log(f.emissions[lane].log_p)) : none;
+  static constexpr std::size_t limit = most_drafted;
+  bool can_launch(const ragged_outcome& out, bool reads_draft) const {
+    const bool counted = this->cu_num_draft_tokens || drafted == requests * most;
+    const bool no_mask = (!std::is_same_v<of_target, probability> || !this->target_mask) &&
+                         (!std::is_same_v<of_draft, probability> || !this->draft_mask);
+    return drafted <= requests * most && counted && no_mask && target &&
+           this->target_stride >= vocabulary && (drafted == 0 || tokens) &&
+           (!std::is_same_v<of_draft, one_hot> || !this->draft_bonus) &&
+           (!reads_draft || (draft && this->draft_stride >= vocabulary)) && out.tokens &&
+           out.accepted;
   }
-  if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
-}
-
-// As those of a batch<S>.
-template <class S, class Draft>
-bool has_draft_rows(const ragged<S, Draft>& b, bool with_bonus) {
-  return b.drafted > 0 || (with_bonus && b.draft_bonus);
-}
-template <class S, class Draft>
-bool can_launch(const ragged<S, Draft>& b, const ragged_outcome& out, bool reads_draft) {
-  constexpr bool no_rows = std::is_same_v<Draft, one_hot>;
-  const bool counted = b.cu_num_draft_tokens || b.drafted == b.requests * b.most;
-  const bool no_mask = (!std::is_same_v<S, probability> || !b.target_mask) &&
-                       (!std::is_same_v<Draft, probability> || !b.draft_mask);
-  // a grid has fewer than 2^31 thread blocks
-  return b.requests <= (std::size_t(1) << 24) / (2 * most_drafted + 2) && b.most <= most_drafted &&
-         b.drafted <= b.requests * b.most && counted && no_mask && b.vocabulary > 0 &&
-         b.vocabulary <= most_vocabulary && b.target && b.target_stride >= b.vocabulary &&
-         (b.drafted == 0 || b.tokens) && (!no_rows || !b.draft_bonus) &&
-         (!reads_draft || no_rows || (b.draft && b.draft_stride >= b.vocabulary)) && b.start &&
-         b.seed && out.tokens && out.accepted;
-}
+};
 
 // ---- filtered batches: between the two kernels, one that finds what the filters keep ------------
 
-template <class S, class Draft>
-struct known_rows<filtered<S, Draft>> {
-  using facts = filtered_facts;
-  template <class R, bool Whole>
-  using row = std::conditional_t<std::is_same_v<R, probability> || std::is_same_v<R, one_hot>,
-                                 device_row<R, Whole>, filtered_row<R, Whole>>;
-};
-template <class S, class Draft>
-__device__ sampling filters_of(const filtered<S, Draft>& b, std::size_t r, bool of_draft,
-                               double temperature) {
-  const integers top_k = of_draft && b.draft_top_k ? b.draft_top_k : b.top_k;
-  const reals top_p = of_draft && b.draft_top_p ? b.draft_top_p : b.top_p,
-              min_p = of_draft && b.draft_min_p ? b.draft_min_p : b.min_p;
-  const std::int64_t k = top_k ? top_k[r] : 0;
-  constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
-  return {k < 0 ? -1 : temperature, k < most ? std::uint32_t(k) : most, top_p ? top_p[r] : 1,
-          min_p ? min_p[r] : 0, b.order};
-}
-template <class S, class Draft>
-bool sums_at_1(const filtered<S, Draft>& b) {
-  return b.order == filter_order::llama_cpp;
-}
-// The facts of the rows of a batch: they are stored after the sums of the rows' blocks.
-SPECAGG_FUNCTION filtered_facts* facts_in(const auto& rows, block_sum<float>* sums) {
-  const std::size_t n = rows.b.requests * rows.of_request();
-  return reinterpret_cast<filtered_facts*>(sums + n * 2 * block_count(rows.b.vocabulary));
-}
-// A row as the first kernel notes it, after these facts: the filters need not look for it again.
-template <class S, class Draft, bool Whole>
-struct noted_row {
-  union {
-    raw_row<S, Whole> target;
-    raw_row<Draft, Whole> draft;
-  };
-  double temperature;
-  bool due;
-};
-template <class S, class Draft, bool Whole>
-__device__ auto* notes_in(const rows_of_drafts<filtered<S, Draft>, Whole>& rows,
-                          block_sum<float>* sums) {
-  return reinterpret_cast<noted_row<S, Draft, Whole>*>(facts_in(rows, sums) +
-                                                       rows.b.requests * rows.of_request());
-}
-template <class S, class Draft, bool Whole, class Row>
-__device__ void note_row(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t i,
-                         const Row* row, double temperature, block_sum<float>* sums) {
-  auto& noted = notes_in(rows, sums)[i];
-  noted.due = row != nullptr;
-  noted.temperature = temperature;
-  if (!row) return;
-  if constexpr (std::is_same_v<Row, raw_row<S, Whole>>) noted.target = *row;
-  else noted.draft = *row;
-}
-// The largest logits of the parts of row i (sum_block_of), after the notes.
-template <class S, class Draft, bool Whole>
-__device__ float* maxima_of(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t i,
-                            block_sum<float>* sums) {
-  return reinterpret_cast<float*>(notes_in(rows, sums) + rows.b.requests * rows.of_request()) +
-         i * 16 * block_count(rows.b.vocabulary);
-}
-// A thread block finds the facts of one row.
-template <bool Whole, class S, class Draft>
+// A thread block finds the facts of one row of filtered_drafts.
+template <class Rows>
 __global__ void __launch_bounds__(threads, 2)
-    filter_rows(rows_of_drafts<filtered<S, Draft>, Whole> rows, bool confidence,
-                block_sum<float>* sums) {
+    filter_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   alignas(16) __shared__ unsigned char memory[sizeof(filter_memory)];
   start_next_kernel();
   auto& shared = *reinterpret_cast<filter_memory*>(memory);
-  const unsigned i = blockIdx.x, each = unsigned(rows.of_request()), r = i / each, j = i % each;
-  const auto& noted = notes_in(rows, sums)[i];
-  const bool of_draft = j < rows.draft_rows;
+  const unsigned i = blockIdx.x, each = unsigned(rows.rows_of_request()), r = i / each,
+                 j = i % each;
+  const auto& noted = rows.notes_in(sums)[i];
+  const bool is_draft = j < rows.rows_of_draft;
   filtered_facts found{};
   found.why = status::missing_row;
   const auto find = [&](const auto& row) {
-    found = filtered_facts_of(row, filters_of(rows.b, r, of_draft, noted.temperature), confidence,
-                              sums_of(rows, r, j, sums), maxima_of(rows, i, sums), shared);
+    found = filtered_facts_of(row, rows.filters_of(r, is_draft, noted.temperature), confidence,
+                              rows.sums_of(r, j, sums), rows.maxima_of(i, sums), shared);
   };
   if (noted.due) {
-    if (std::is_same_v<S, Draft> || !of_draft) find(noted.target);
+    if (std::is_same_v<decltype(noted.target), decltype(noted.draft)> || !is_draft)
+      find(noted.target);
     else find(noted.draft);
   }
-  if (threadIdx.x == 0) facts_in(rows, sums)[i] = found;
+  if (threadIdx.x == 0) rows.facts_in(sums)[i] = found;
 }
-template <class S, class Draft, bool Whole>
-cudaError_t launch_between(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, bool confidence,
-                           block_sum<float>* sums, cudaStream_t stream) {
-  return launch(filter_rows<Whole, S, Draft>, rows.b.requests * rows.of_request(), stream, rows,
-                confidence, sums);
-}
-// The facts are known: reads them.
-template <class S, class Draft, bool Whole>
-__device__ void find_facts(const rows_of_drafts<filtered<S, Draft>, Whole>& rows, std::size_t r,
-                           bool /*confidence*/, block_sum<float>* sums, filtered_facts* facts,
-                           const collective<Whole>& together) {
-  wait_for_last_kernel();
-  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps())
-    together.publish(threadIdx.x % 32, facts, j, facts_in(rows, sums)[r * rows.of_request() + j]);
-  together.synchronise();
-}
+// Drafts whose rows are filtered. After the sums of all rows, their memory has three arrays with
+// an element for each row: its facts, which the kernel between the two finds; its note, which the
+// first kernel writes, so that the filters need not look for the row again; and its maxima.
+template <class B, bool Whole>
+struct filtered_drafts : drafts<B, Whole> {
+  using facts = filtered_facts;
+  using typename B::of_draft, typename B::of_target;
+  struct note {
+    union {
+      raw_row<of_target, Whole> target;
+      raw_row<of_draft, Whole> draft;
+    };
+    double temperature;
+    bool due;
+  };
+
+  __device__ sampling filters_of(std::size_t r, bool is_draft, double temperature) const {
+    const integers top_k = is_draft && this->draft_top_k ? this->draft_top_k : this->top_k;
+    const reals top_p = is_draft && this->draft_top_p ? this->draft_top_p : this->top_p,
+                min_p = is_draft && this->draft_min_p ? this->draft_min_p : this->min_p;
+    const std::int64_t k = top_k ? top_k[r] : 0;
+    constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
+    return {k < 0 ? -1 : temperature, k < most ? std::uint32_t(k) : most, top_p ? top_p[r] : 1,
+            min_p ? min_p[r] : 0, this->order};
+  }
+  bool sums_at_1() const { return this->order == filter_order::llama_cpp; }
+  SPECAGG_FUNCTION std::size_t rows() const { return this->requests * this->rows_of_request(); }
+  SPECAGG_FUNCTION facts* facts_in(block_sum<float>* sums) const {
+    return reinterpret_cast<facts*>(sums + rows() * 2 * block_count(this->vocabulary));
+  }
+  __device__ note* notes_in(block_sum<float>* sums) const {
+    return reinterpret_cast<note*>(facts_in(sums) + rows());
+  }
+  __device__ float* maxima_of(std::size_t i, block_sum<float>* sums) const {
+    return reinterpret_cast<float*>(notes_in(sums) + rows()) +
+           i * 16 * block_count(this->vocabulary);
+  }
+  template <class Row>
+  __device__ void note_row(std::size_t i, const Row* row, double temperature,
+                           block_sum<float>* sums) const {
+    note& noted = notes_in(sums)[i];
+    noted.due = row != nullptr;
+    noted.temperature = temperature;
+    if (!row) return;
+    if constexpr (std::is_same_v<Row, raw_row<of_target, Whole>>) noted.target = *row;
+    else noted.draft = *row;
+  }
+  cudaError_t launch_between(bool confidence, block_sum<float>* sums, cudaStream_t stream) const {
+    return launch(filter_rows<filtered_drafts>, rows(), stream, *this, confidence, sums);
+  }
+  // The facts are known: reads them.
+  __device__ void find_facts(std::size_t r, bool /*confidence*/, block_sum<float>* sums, facts* out,
+                             const collective<Whole>& together) const {
+    wait_for_last_kernel();
+    const std::size_t each = this->rows_of_request();
+    for (std::size_t j = together.warp(); j < each; j += together.warps())
+      together.publish(threadIdx.x % 32, out, j, facts_in(sums)[r * each + j]);
+    together.synchronise();
+  }
+  template <class S>
+  __device__ auto known_row(const raw_row<S, Whole>& row, const facts& facts,
+                            collective<Whole>& together) const {
+    if constexpr (std::is_same_v<S, probability> || std::is_same_v<S, one_hot>)
+      return device_row<S, Whole>(row, facts, together);
+    else return filtered_row<S, Whole>(row, facts, together);
+  }
+};
 
 }  // namespace detail
 
@@ -352,7 +326,9 @@ template <class S, class Draft>
   const ragged_batch<S, Draft>& unfiltered = b;
   return verify_storage(unfiltered) +
          b.requests * (2 * b.most + 2) *
-             (sizeof(detail::filtered_facts) + sizeof(detail::noted_row<S, Draft, true>) +
+             (sizeof(detail::filtered_facts) +
+              sizeof(typename detail::filtered_drafts<detail::ragged<filtered_batch<S, Draft>>,
+                                                      true>::note) +
               64 * block_count(b.vocabulary));
 }
 
@@ -363,16 +339,18 @@ template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const ragged_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  return detail::verify_drafts(detail::ragged<S, Draft>{b}, policies, verifier, out, storage,
-                               storage_bytes, verify_storage(b), stream);
+  return detail::verify_drafts<detail::drafts>(detail::ragged<ragged_batch<S, Draft>>{b}, policies,
+                                               verifier, out, storage, storage_bytes,
+                                               verify_storage(b), stream);
 }
 // verify() of a filtered batch, in three launches.
 template <class S, class Draft, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify(const filtered_batch<S, Draft>& b, const Policies& policies,
                                  const Verifier& verifier, const ragged_outcome& out, void* storage,
                                  std::size_t storage_bytes, cudaStream_t stream) {
-  return detail::verify_drafts(detail::filtered<S, Draft>{{b}, b}, policies, verifier, out, storage,
-                               storage_bytes, verify_storage(b), stream);
+  return detail::verify_drafts<detail::filtered_drafts>(detail::ragged<filtered_batch<S, Draft>>{b},
+                                                        policies, verifier, out, storage,
+                                                        storage_bytes, verify_storage(b), stream);
 }
 
 }  // namespace cuda

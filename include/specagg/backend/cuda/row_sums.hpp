@@ -232,14 +232,5 @@ SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, doub
       [&](float largest) { return first_largest(row, blocks, largest); });
 }
 
-// The first kernel notes a row for a kernel between the two: itself, or null if it is not due, and
-// its maxima (sum_block_of). Nothing. (Filtered batches have functions of the same names:
-// backend/cuda/ragged.hpp.)
-__device__ void note_row(const auto&, std::size_t /*i*/, const auto*, double /*temperature*/,
-                         block_sum<float>*) {}
-__device__ std::nullptr_t maxima_of(const auto&, std::size_t /*i*/, block_sum<float>*) {
-  return nullptr;
-}
-
 }  // namespace cuda::detail
 SPECAGG_END

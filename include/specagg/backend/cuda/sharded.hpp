@@ -42,16 +42,6 @@ struct shard_step {
 
 namespace detail {
 
-// The batch as the kernels take it. vocabulary: of this rank.
-template <class S>
-struct shard : batch<S> {
-  shares of;
-  double* log;          // [exchanges - 1][ranks][requests][doubles of one]
-  std::size_t doubles;  // that a rank gives of a request
-  std::uint32_t gathered, exchanges;
-  std::uint32_t* finished;  // [requests]
-  bool confidence;          // the policy reads confidences
-};
 inline std::size_t doubles_of_exchange(const shares& of) {
   return 3 * of.most_blocks() < 6 ? 6 : 3 * of.most_blocks();
 }
@@ -67,11 +57,6 @@ struct shard_facts : row_facts {
   float expected_logit;
   bool shifted;  // the row is beyond all units, and must be summed again
 };
-template <class S>
-struct known_rows<shard<S>> {
-  using facts = shard_facts;
-};
-
 // The row as a whole: four tokens of a block of this rank, or the logit of any token.
 template <class S, bool Whole>
 struct raw_row<sharded<S>, Whole> {
@@ -95,28 +80,6 @@ struct raw_row<sharded<S>, Whole> {
   }
 };
 
-// A row's record: the sums of this rank's blocks at its temperature, as many at 1 if the policy
-// reads confidences, and its first token with the largest logit, and the logit of the drafted
-// token.
-template <class S, bool Whole>
-struct record_of_rows {
-  const rows_of_drafts<shard<S>, Whole>& rows;
-  SPECAGG_FUNCTION std::size_t size() const {
-    return (1 + rows.b.confidence) * rows.b.of.most_blocks() + 1;
-  }
-  SPECAGG_FUNCTION std::size_t of_rank() const {
-    return rows.b.requests * rows.of_request() * size();
-  }
-  template <class T>
-  SPECAGG_FUNCTION T* at(std::size_t k, std::size_t r, std::size_t j, T* facts) const {
-    return facts + k * of_rank() + (r * rows.of_request() + j) * size();
-  }
-};
-template <class S, bool Whole>
-__device__ block_sum<float>* sums_of(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
-                                     std::size_t j, block_sum<float>* facts) {
-  return record_of_rows<S, Whole>{rows}.at(rows.b.of.rank, r, j, facts);
-}
 // The sums of all blocks of a row, from all records.
 struct gathered_sums {
   const block_sum<float>* first;
@@ -134,54 +97,20 @@ struct summed_again {
   const double* sums;
   __device__ block_sum<float> operator[](std::size_t b) const { return {blocks[b].max, sums[b]}; }
 };
-// The token drafted at the position of row j; or no_token. All threads of a warp.
-template <class S, bool Whole>
-__device__ token_id expected_of(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
-                                std::size_t j) {
-  const std::size_t n = j < rows.draft_rows ? j : j - rows.draft_rows;
-  const token_id y = n < find_draft(rows.b, r).size ? token_of(rows.b, r, n) : no_token;
-  return y >= 0 && std::size_t(y) < rows.b.of.vocabulary ? y : no_token;
-}
-
-// Writes a row's record except the sums. A warp for each row.
-template <class S, bool Whole>
-__global__ void __launch_bounds__(threads)
-    tell_of_rows(rows_of_drafts<shard<S>, Whole> rows, block_sum<float>* facts) {
-  const std::size_t i = blockIdx.x * std::size_t(threads / 32) + threadIdx.x / 32,
-                    r = i / rows.of_request(), j = i % rows.of_request();
-  if (r >= rows.b.requests) return;
-  rows.read(r, j, [&](const auto& row, double temperature) {
-    const shares& of = rows.b.of;
-    const row_scales scales(temperature);
-    if (!scales.valid) return;
-    block_sum<float>* const own = sums_of(rows, r, j, facts);
-    std::size_t first = 0;
-    if (scales.greedy)
-      first = first_largest(row, own, blocks_of_lane(block_count(row.size), own).largest());
-    const token_id y = expected_of(rows, r, j);
-    const bool has = y != no_token && of.owns(std::size_t(y));
-    const float logit = has ? row.template at<vec<float, 1>>(std::size_t(y) - of.begin(), 1).v : 0;
-    if (threadIdx.x % 32 == 0)
-      own[record_of_rows<S, Whole>{rows}.size() - 1] = {logit, double(of.begin() + first)};
-  });
-}
-
 // The facts of row j of request r from all records, by the threads of a warp. A row beyond all
 // units is only marked; again: all threads of the block sum it relative to its largest logit.
 template <bool Again, class S, bool Whole>
-__device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shard<S>, Whole>& rows,
-                                                       const raw_row<S, Whole>& row, std::size_t r,
-                                                       std::size_t j, double temperature,
-                                                       bool confidence,
-                                                       const block_sum<float>* facts,
+__device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const auto& b, const raw_row<S, Whole>& row,
+                                                       std::size_t r, std::size_t j,
+                                                       double temperature, bool confidence,
+                                                       const block_sum<float>* records,
                                                        collective<Whole, shard_log>& together) {
-  const shares& of = rows.b.of;
-  const record_of_rows<S, Whole> records{rows};
-  const block_sum<float>* const record = records.at(0, r, j, facts);
-  const std::size_t count = block_count(of.vocabulary), last = records.size() - 1;
+  const shares& of = b.of;
+  const block_sum<float>* const record = b.record_at(0, r, j, records);
+  const std::size_t count = block_count(of.vocabulary), last = b.record_size() - 1;
   bool shifted = false;
   const auto sum_at = [&](float scale, bool at_1) -> softmax_sum<float> {
-    const gathered_sums blocks{record, records.of_rank(), of, at_1};
+    const gathered_sums blocks{record, b.records_of_rank(), of, at_1};
     const blocks_of_lane each(count, blocks);
     const float largest = each.largest();
     if (!needs_shift(largest, scale)) return each.sum(largest, scale, 0);
@@ -198,154 +127,162 @@ __device__ SPECAGG_OUTLINE shard_facts facts_of_shards(const rows_of_drafts<shar
   };
   const auto first = [&](float largest) {
     std::size_t k = 0;
-    const gathered_sums blocks{record, records.of_rank(), of, false};
-    for (std::size_t b = 0; b < count; ++b)
-      if (blocks[b].max == largest) {
-        k = b / of.most_blocks();
+    const gathered_sums blocks{record, b.records_of_rank(), of, false};
+    for (std::size_t i = 0; i < count; ++i)
+      if (blocks[i].max == largest) {
+        k = i / of.most_blocks();
         break;
       }
-    return std::size_t(record[k * records.of_rank() + last].sum);
+    return std::size_t(record[k * b.records_of_rank() + last].sum);
   };
   shard_facts found{};
   static_cast<row_facts&>(found) = facts_from(temperature, confidence, sum_at, first);
   found.number = std::uint32_t(j);
-  found.expected = expected_of(rows, r, j);
+  found.expected = b.expected_of(r, j);
   if (found.expected != no_token)
     found.expected_logit =
-        record[of.owner(std::size_t(found.expected)) * records.of_rank() + last].max;
+        record[of.owner(std::size_t(found.expected)) * b.records_of_rank() + last].max;
   found.shifted = shifted;
   return found;
 }
-template <class S, bool Whole>
-__device__ void find_facts(const rows_of_drafts<shard<S>, Whole>& rows, std::size_t r,
-                           bool confidence, block_sum<float>* sums, shard_facts* facts,
-                           collective<Whole, shard_log>& together) {
-  for (std::size_t j = together.warp(); j < rows.of_request(); j += together.warps()) {
-    shard_facts found{};
-    found.why = status::missing_row;
-    rows.read(r, j, [&](const auto& row, double temperature) {
-      found = facts_of_shards<false>(rows, row, r, j, temperature, confidence, sums, together);
-    });
-    if (threadIdx.x % 32 == 0) facts[j] = found;
+
+// Drafts whose rows lie on several ranks. vocabulary: of this rank. A row's record: the sums of
+// this rank's blocks at its temperature, as many at 1 if the policy reads confidences, and its
+// first token with the largest logit, and the logit of the drafted token.
+template <class B, bool Whole>
+struct sharded_drafts : drafts<B, Whole> {
+  using facts = shard_facts;
+  using on_ranks = collective<Whole, shard_log>;
+  shares of = {};
+  bool at_1 = false;             // the policy reads confidences: sums at 1
+  std::uint32_t gathered = 0;    // exchanges of single requests
+  std::size_t doubles = 0;       // that a rank gives of a request
+  double* log = nullptr;         // [exchanges - 1][ranks][requests][doubles]
+  std::uint32_t* finished = {};  // [requests]
+
+  SPECAGG_FUNCTION std::size_t record_size() const { return (1 + at_1) * of.most_blocks() + 1; }
+  SPECAGG_FUNCTION std::size_t records_of_rank() const {
+    return this->requests * this->rows_of_request() * record_size();
   }
-  together.synchronise();
-  for (std::size_t j = 0; j < rows.of_request(); ++j) {
-    if (!facts[j].shifted) continue;
-    rows.read(r, j, [&](const auto& row, double temperature) {
-      const auto found =
-          facts_of_shards<true>(rows, row, r, j, temperature, confidence, sums, together);
-      together.once([&] { facts[j] = found; });
-    });
+  template <class T>
+  SPECAGG_FUNCTION T* record_at(std::size_t k, std::size_t r, std::size_t j, T* records) const {
+    return records + k * records_of_rank() + (r * this->rows_of_request() + j) * record_size();
   }
+  __device__ block_sum<float>* sums_of(std::size_t r, std::size_t j,
+                                       block_sum<float>* records) const {
+    return record_at(of.rank, r, j, records);
+  }
+  // The token drafted at the position of row j; or no_token. All threads of a warp.
+  __device__ token_id expected_of(std::size_t r, std::size_t j) const {
+    const std::size_t n = j < this->rows_of_draft ? j : j - this->rows_of_draft;
+    const token_id y = n < this->find_draft(r).size ? this->token_of(r, n) : no_token;
+    return y >= 0 && std::size_t(y) < of.vocabulary ? y : no_token;
+  }
+  __device__ on_ranks together(shared_memory& memory) const {
+    return on_ranks(memory, shard_log(*this, blockIdx.x));
+  }
+  __device__ bool is_finished(std::size_t r) const {
+    wait_for_last_kernel();
+    return gathered > 0 && finished[r];
+  }
+  __device__ void find_facts(std::size_t r, bool confidence, block_sum<float>* records, facts* out,
+                             on_ranks& together) const {
+    for (std::size_t j = together.warp(); j < this->rows_of_request(); j += together.warps()) {
+      shard_facts found{};
+      found.why = status::missing_row;
+      this->read(r, j, [&](const auto& row, double temperature) {
+        found =
+            facts_of_shards<false>(*this, row, r, j, temperature, confidence, records, together);
+      });
+      if (threadIdx.x % 32 == 0) out[j] = found;
+    }
+    together.synchronise();
+    for (std::size_t j = 0; j < this->rows_of_request(); ++j) {
+      if (!out[j].shifted) continue;
+      this->read(r, j, [&](const auto& row, double temperature) {
+        const auto found =
+            facts_of_shards<true>(*this, row, r, j, temperature, confidence, records, together);
+        together.once([&] { out[j] = found; });
+      });
+    }
+  }
+  template <class S>
+  __device__ auto known_row(const raw_row<S, Whole>& row, const facts& facts,
+                            on_ranks& together) const {
+    const raw_row<sharded<S>, Whole> whole{row,
+                                           &together,
+                                           facts.number,
+                                           facts.expected,
+                                           facts.expected_logit,
+                                           together.layout().vocabulary};
+    return device_row<sharded<S>, Whole, on_ranks>(whole, facts, together);
+  }
+  __device__ void finish(const on_ranks& together, const outcome& out, std::size_t r,
+                         const verified& f) const {
+    if (!together.writes()) return;
+    if (together.leads()) finished[r] = !together.lacks();
+    const draft_acceptance none[most_drafted] = {};
+    if (!together.lacks()) this->write(out, r, f);
+    else if (gathered + 1 == this->exchanges)
+      this->write(out, r, {{0, 0, status::invalid_parameter, no_token}, f.emissions, none});
+  }
+};
+
+// Writes a row's record except the sums. A warp for each row.
+template <class Rows>
+__global__ void __launch_bounds__(threads) tell_of_rows(Rows b, block_sum<float>* records) {
+  const std::size_t i = blockIdx.x * std::size_t(threads / 32) + threadIdx.x / 32,
+                    r = i / b.rows_of_request(), j = i % b.rows_of_request();
+  if (r >= b.requests) return;
+  b.read(r, j, [&](const auto& row, double temperature) {
+    const shares& of = b.of;
+    const row_scales scales(temperature);
+    if (!scales.valid) return;
+    block_sum<float>* const own = b.sums_of(r, j, records);
+    std::size_t first = 0;
+    if (scales.greedy)
+      first = first_largest(row, own, blocks_of_lane(block_count(row.size), own).largest());
+    const token_id y = b.expected_of(r, j);
+    const bool has = y != no_token && of.owns(std::size_t(y));
+    const float logit = has ? row.template at<vec<float, 1>>(std::size_t(y) - of.begin(), 1).v : 0;
+    if (threadIdx.x % 32 == 0) own[b.record_size() - 1] = {logit, double(of.begin() + first)};
+  });
 }
 
-// The functions that the kernel verify_requests calls.
-template <class S, bool Whole>
-__device__ collective<Whole, shard_log> together_of(const rows_of_drafts<shard<S>, Whole>& rows,
-                                                    shared_memory& memory) {
-  return collective<Whole, shard_log>(memory, shard_log(rows.b, blockIdx.x));
-}
-template <class S>
-__device__ bool is_finished(const shard<S>& b, std::size_t r) {
-  wait_for_last_kernel();
-  return b.gathered > 0 && b.finished[r];
-}
-template <bool Whole, class S>
-__device__ void finish(const collective<Whole, shard_log>& together, const shard<S>& b,
-                       const outcome& out, std::size_t r, const verified& f) {
-  if (!together.writes()) return;
-  if (together.leads()) b.finished[r] = !together.lacks();
-  const draft_acceptance none[most_drafted] = {};
-  if (!together.lacks()) write(out, r, b.most, f);
-  else if (b.gathered + 1 == b.exchanges)
-    write(out, r, b.most, {{0, 0, status::invalid_parameter, no_token}, f.emissions, none});
-}
-template <class Batch, class S, bool Whole>
-__device__ auto known_row(const raw_row<S, Whole>& row, const shard_facts& facts,
-                          collective<Whole, shard_log>& together) {
-  const raw_row<sharded<S>, Whole> whole{row,
-                                         &together,
-                                         facts.number,
-                                         facts.expected,
-                                         facts.expected_logit,
-                                         together.layout().vocabulary};
-  return device_row<sharded<S>, Whole, collective<Whole, shard_log>>(whole, facts, together);
-}
-
-// The batch as a launch takes it. facts, log and finished lie in the storage, in this order.
-template <class S>
-shard<S> shard_of(const sharded_batch<S>& b, bool confidence, const shard_step& step,
-                  std::size_t facts_bytes) {
-  shard<S> k{};
-  static_cast<batch<S>&>(k) = b;
-  static_cast<vocabulary_part&>(k.of) = b.part;
-  k.of.vocabulary = b.vocabulary;
-  k.vocabulary = k.of.end() - k.of.begin();
-  k.doubles = doubles_of_exchange(k.of);
-  k.gathered = step.number > 0 ? step.number - 1 : 0;
-  k.exchanges = b.exchanges;
-  k.confidence = confidence;
-  auto* const at = static_cast<std::byte*>(step.storage) + facts_bytes;
-  k.log = reinterpret_cast<double*>(at);
-  k.finished = reinterpret_cast<std::uint32_t*>(k.log + std::size_t(b.exchanges - 1) *
-                                                            b.part.ranks * b.requests * k.doubles);
-  return k;
-}
-// One step: its launches, and the all-gather that is due after it.
-template <bool Whole, class S, class Policies, class Verifier>
-cudaError_t run_step(const rows_of_drafts<shard<S>, Whole>& rows, const Policies& policies,
-                     const Verifier& verifier, const outcome& out, shard_step& step,
-                     cudaStream_t stream) {
-  const shard<S>& b = rows.b;
-  auto* const facts = static_cast<block_sum<float>*>(step.storage);
-  const auto gather = [&](auto* all, std::size_t of_rank) {
+// One step: its launches, and the all-gather that is due after it. The records, the log and
+// `finished` lie in the storage, in this order.
+template <class Rows, class Policies, class Verifier>
+cudaError_t run_step(Rows b, const Policies& policies, const Verifier& verifier, const outcome& out,
+                     shard_step& step, std::size_t vocabulary, cudaStream_t stream) {
+  static_assert(Batch<Rows>);
+  b.of = {b.part, vocabulary};
+  b.at_1 = reads_confidence<policy_of<Policies>>;
+  b.gathered = step.number > 0 ? step.number - 1 : 0;
+  b.doubles = doubles_of_exchange(b.of);
+  auto* const records = static_cast<block_sum<float>*>(step.storage);
+  b.log = reinterpret_cast<double*>(records + b.of.ranks * b.records_of_rank());
+  const std::size_t of_rank = b.requests * b.doubles;
+  b.finished =
+      reinterpret_cast<std::uint32_t*>(b.log + std::size_t(b.exchanges - 1) * b.of.ranks * of_rank);
+  const auto gather = [&](auto* all, std::size_t count) {
     step.all = all;
-    step.own = all + b.of.rank * of_rank;
-    step.bytes = of_rank * sizeof *all;
+    step.own = all + b.of.rank * count;
+    step.bytes = count * sizeof *all;
   };
   if (step.number == 0) {
-    if (const auto e = launch_sums(rows, b.confidence, facts, stream); e != cudaSuccess) return e;
+    const auto e = launch_sums(b, b.at_1, records, stream);
+    if (e != cudaSuccess) return e;
     constexpr std::size_t warps = threads / 32;
-    gather(facts, record_of_rows<S, Whole>{rows}.of_rank());
-    return launch(tell_of_rows<S, Whole>, (b.requests * rows.of_request() + warps - 1) / warps,
-                  stream, rows, facts);
+    gather(records, b.records_of_rank());
+    return launch(tell_of_rows<Rows>, (b.requests * b.rows_of_request() + warps - 1) / warps,
+                  stream, b, records);
   }
   step.done = step.number == b.exchanges;
-  const std::size_t of_rank = b.requests * b.doubles;
   gather(b.log + (step.done ? 0 : b.gathered * b.of.ranks * of_rank), of_rank);
   if (step.done) step.bytes = 0;
   constexpr std::size_t one_block = 1;  // no clusters
-  return launch_verifier<verify_requests<Whole, shard<S>, Policies, Verifier, outcome>>(
-      b.requests, one_block, stream, rows, policies, verifier, facts, out);
-}
-
-// verify_shard(), with the policies of all requests. needed_bytes: of step.storage.
-template <class S, class Policies, class Verifier>
-cudaError_t launch_step(const sharded_batch<S>& b, const Policies& policies,
-                        const Verifier& verifier, const outcome& out, shard_step& step,
-                        std::size_t needed_bytes, cudaStream_t stream) {
-  using Policy = policy_of<Policies>;
-  constexpr bool confidence = reads_confidence<Policy>;
-  const shares of{b.part, b.vocabulary};
-  if (step.done || step.number > b.exchanges || b.exchanges == 0 ||
-      b.vocabulary > most_vocabulary || !of.valid())
-    return cudaErrorInvalidValue;
-  if (b.requests == 0) {
-    step.done = true;
-    return cudaSuccess;
-  }
-  const bool reads = reads_draft_rows<Policy, Verifier>(b, out);
-  const std::size_t draft_rows = draft_rows_of<Policy>(b, reads);
-  const auto k = shard_of(b, confidence, step,
-                          b.part.ranks * b.requests * (draft_rows + b.most + 1) *
-                              ((1 + confidence) * of.most_blocks() + 1) * sizeof(block_sum<float>));
-  if (!can_launch(k, out, reads) || !has_room(step.storage, step.storage_bytes, needed_bytes))
-    return cudaErrorInvalidValue;
-  const cudaError_t e = with_rows<Policy>(k, draft_rows, [&](const auto& rows) {
-    return run_step(rows, policies, verifier, out, step, stream);
-  });
-  if (e == cudaSuccess) ++step.number;
-  return e;
+  return launch_verifier<verify_requests<Rows, Policies, Verifier, outcome>>(
+      b.requests, one_block, stream, b, policies, verifier, records, out);
 }
 
 }  // namespace detail
@@ -369,9 +306,21 @@ template <class S, class Policies, class Verifier>
 [[nodiscard]] cudaError_t verify_shard(const sharded_batch<S>& b, const Policies& policies,
                                        const Verifier& verifier, const outcome& out,
                                        shard_step& step, cudaStream_t stream) {
-  return detail::with_policies<Verifier>(policies, [&](const auto& of_requests) {
-    return detail::launch_step(b, of_requests, verifier, out, step, shard_storage(b), stream);
-  });
+  const detail::shares of{b.part, b.vocabulary};
+  if (step.done || step.number > b.exchanges || b.exchanges == 0 ||
+      b.vocabulary > most_vocabulary || !of.valid())
+    return cudaErrorInvalidValue;
+  detail::padded<sharded_batch<S>> own{b};
+  own.vocabulary = of.end() - of.begin();
+  const cudaError_t e = detail::launch_batch<Verifier, detail::sharded_drafts>(
+      own, policies, out, detail::has_room(step.storage, step.storage_bytes, shard_storage(b)),
+      [&](const auto& rows, const auto& of_requests) {
+        return detail::run_step(rows, of_requests, verifier, out, step, b.vocabulary, stream);
+      });
+  if (e != cudaSuccess) return e;
+  if (b.requests == 0) step.done = true;
+  else ++step.number;
+  return e;
 }
 
 }  // namespace cuda

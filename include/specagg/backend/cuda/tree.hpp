@@ -42,13 +42,25 @@ namespace detail {
 static_assert(sizeof(tree_node) == 80,
               "specagg: the page and the head of this file say what the nodes take");
 
+// The Shape of a tree_batch.
 template <class S>
-__device__ draft_tree tree_of(const tree_batch<S>& b, std::size_t r) {
-  const token_id* tokens = b.tokens + r * b.most;
-  std::size_t n = b.most;
-  while (n > 0 && tokens[n - 1] == no_token) --n;
-  return {{tokens, n}, {b.parents + r * b.most, n}, b.start[r], b.end_of_text};
-}
+struct nodes : padded<tree_batch<S>> {
+  __device__ draft_tree tree_of(std::size_t r) const {
+    const token_id* const own = this->tokens + r * this->most;
+    std::size_t n = this->most;
+    while (n > 0 && own[n - 1] == no_token) --n;
+    return {{own, n}, {this->parents + r * this->most, n}, this->start[r], this->end_of_text};
+  }
+  template <class Policy, class Verifier>
+  bool reads_draft_rows(const tree_outcome&) const {
+    return reads_draft<Policy> || (this->most > 0 && this->propose != proposal::top);
+  }
+  static constexpr std::size_t limit = most_in_tree;
+  bool can_launch(const tree_outcome& out, bool reads_draft) const {
+    return padded<tree_batch<S>>::can_launch(out, reads_draft) && this->levels <= most_drafted &&
+           (this->most == 0 || this->parents);
+  }
+};
 
 // The law that a child was drawn from: the draft's row after its parent without some siblings, or
 // its token alone.
@@ -88,31 +100,22 @@ class child_law {
   status why_ = status::ok;
 };
 
-// The rows that requests with trees need: draft_rows of the draft, then most + 1 of the target.
-// Draft rows are needed where children were proposed from them, or, with all_of_draft, after every
-// node.
-template <class S, bool Whole>
-struct rows_of_trees {
-  static constexpr bool whole = Whole;
-  tree_batch<S> b;
-  std::size_t draft_rows;
-  bool all_of_draft;
-
-  SPECAGG_FUNCTION std::size_t of_request() const { return draft_rows + b.most + 1; }
-  // f(row j of request r, its temperature), unless it is missing or not due.
+// Trees. A row of the draft is due after nodes whose children were proposed from it, or, if the
+// policy reads it, after all nodes; one of the target after all nodes.
+template <class B, bool Whole>
+struct trees : batch_rows<B, Whole> {
   __device__ void read(std::size_t r, std::size_t j, const auto& f) const {
-    const bool is_draft = j < draft_rows;
-    const std::size_t n = is_draft ? j : j - draft_rows;
-    const draft_tree tree = tree_of(b, r);
+    const bool is_draft = j < this->rows_of_draft;
+    const std::size_t n = is_draft ? j : j - this->rows_of_draft;
+    const draft_tree tree = this->tree_of(r);
     bool due = n == 0 || (n <= tree.size() && tree.tokens[n - 1] != no_token);
-    if (is_draft && !all_of_draft) {
+    if (is_draft && !this->policy_reads_draft) {
       bool parent = false;
       for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
       due = due && parent;
     }
-    if (due && n < (is_draft ? draft_range(b, r) : target_range(b, r)).count)
-      f(is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n),
-        temperature_of(b, r, is_draft));
+    if (due && n < (is_draft ? this->draft_range(r) : this->target_range(r)).count)
+      f(is_draft ? this->q_row(r, n) : this->p_row(r, n), this->temperature_of(r, is_draft));
   }
 };
 
@@ -133,31 +136,31 @@ struct shared_tree {
 
 // Trees are for few requests, so a multiprocessor needs room for one thread block only: the walk
 // may have all of its registers.
-template <bool Whole, class S, class Policies, class Verifier>
+template <class S, bool Whole, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 1)
-    verify_trees(rows_of_trees<S, Whole> rows, Policies policies, Verifier verifier,
+    verify_trees(trees<nodes<S>, Whole> b, Policies policies, Verifier verifier,
                  block_sum<float>* sums, float* residual, tree_outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
   alignas(16) __shared__ unsigned char tree_memory_of_block[sizeof(shared_tree)];
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   auto& shared = *reinterpret_cast<shared_tree*>(tree_memory_of_block);
-  const tree_batch<S>& b = rows.b;
   const std::span<tree_node> nodes(shared.nodes, b.most + 1);
-  const std::size_t r = cluster_number(together), V = b.vocabulary, draft_rows = rows.draft_rows;
-  find_facts(rows, r, reads_confidence<policy_of<Policies>>, sums, shared.facts, together);
+  const std::size_t r = blockIdx.x / together.size(), V = b.vocabulary,
+                    draft_rows = b.rows_of_draft;
+  find_facts_of_rows(b, r, reads_confidence<policy_of<Policies>>, sums, shared.facts, together);
   residual += r * b.levels * V;
-  const draft_tree tree = tree_of(b, r);
+  const draft_tree tree = b.tree_of(r);
   together.once([&] {
     for (float& scale : shared.scales) scale = 0;
     for (tree_node& node : nodes) node = {};
   });
 
   const auto p_row = [&](std::size_t n) {
-    return device_row(target_row<Whole>(b, r, n), shared.facts[draft_rows + n], together);
+    return device_row(b.p_row(r, n), shared.facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
     // Policies that do not read the draft ask for no draft row, and there may be no such row.
-    return device_row(draft_row<Whole>(b, r, n), shared.facts[n], together);
+    return device_row(b.q_row(r, n), shared.facts[n], together);
   };
   const auto law = [&](std::size_t i) {
     const std::uint32_t parent = tree.parents[i - 1];
@@ -183,8 +186,8 @@ __global__ void __launch_bounds__(threads, 1)
   v.why = status::invalid_parameter;
   if (siblings_together(tree))
     v = verifier.verify(
-        tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
-        rows_of(target_range(b, r).count, p_row), policies[r], chooser,
+        tree, rows_of(tree.size() + 1, law), rows_of(b.draft_range(r).count, q_row),
+        rows_of(b.target_range(r).count, p_row), policies[r], chooser,
         tree_memory<float, collective<Whole>&>{
             {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, {}, together});
   if (!together.writes()) return;
@@ -198,33 +201,6 @@ __global__ void __launch_bounds__(threads, 1)
 template <class S>
 std::size_t residual_bytes(const tree_batch<S>& b) {
   return (b.requests * b.levels * b.vocabulary * sizeof(float) + 15) / 16 * 16;
-}
-
-// Launches both kernels.
-template <class S, class Policies, class Verifier>
-cudaError_t launch_trees(const tree_batch<S>& b, const Policies& policies, const Verifier& verifier,
-                         const tree_outcome& out, void* storage, std::size_t storage_bytes,
-                         std::size_t needed_bytes, cudaStream_t stream) {
-  using Policy = policy_of<Policies>;
-  const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
-  if (b.requests == 0) return cudaSuccess;
-  if (!can_launch(b, out, reads, most_in_tree) || !has_room(storage, storage_bytes, needed_bytes) ||
-      b.levels > most_drafted || (b.most > 0 && !b.parents))
-    return cudaErrorInvalidValue;
-  // node `most` has no children
-  const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;
-  auto* const residual = static_cast<float*>(storage);
-  auto* const sums =
-      reinterpret_cast<block_sum<float>*>(static_cast<std::byte*>(storage) + residual_bytes(b));
-  const auto launch = [&]<bool Whole>(const rows_of_trees<S, Whole>& rows) {
-    const auto e = launch_sums(rows, reads_confidence<Policy>, sums, stream);
-    if (e != cudaSuccess) return e;
-    return launch_verifier<verify_trees<Whole, S, Policies, Verifier>>(
-        b.requests, b.vocabulary, stream, rows, policies, verifier, sums, residual, out);
-  };
-  return rows_in_fours(b, reads)
-             ? launch(rows_of_trees<S, true>{b, draft_rows, reads_draft<Policy>})
-             : launch(rows_of_trees<S, false>{b, draft_rows, reads_draft<Policy>});
 }
 
 }  // namespace detail
@@ -250,10 +226,20 @@ template <class S, class Policies, class Verifier>
                                        const Verifier& verifier, const tree_outcome& out,
                                        void* storage, std::size_t storage_bytes,
                                        cudaStream_t stream) {
-  return detail::with_policies<Verifier>(policies, [&](const auto& of_requests) {
-    return detail::launch_trees(b, of_requests, verifier, out, storage, storage_bytes,
-                                verify_trees_storage(b), stream);
-  });
+  using detail::trees, detail::nodes;
+  const std::size_t of_residuals = detail::residual_bytes(b);
+  auto* const residual = static_cast<float*>(storage);
+  auto* const sums =
+      reinterpret_cast<block_sum<float>*>(static_cast<std::byte*>(storage) + of_residuals);
+  return detail::launch_batch<Verifier, trees>(
+      nodes<S>{b}, policies, out, detail::has_room(storage, storage_bytes, verify_trees_storage(b)),
+      [&]<bool Whole, class Each>(const trees<nodes<S>, Whole>& rows, const Each& of_requests) {
+        constexpr bool confidence = reads_confidence<detail::policy_of<Each>>;
+        if (const auto e = detail::launch_sums(rows, confidence, sums, stream); e != cudaSuccess)
+          return e;
+        return detail::launch_verifier<detail::verify_trees<S, Whole, Each, Verifier>>(
+            b.requests, b.vocabulary, stream, rows, of_requests, verifier, sums, residual, out);
+      });
 }
 
 }  // namespace cuda
