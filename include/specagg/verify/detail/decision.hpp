@@ -144,11 +144,14 @@ struct drawing {
         return status::ok;
       }
     if constexpr (!std::is_same_v<Weight, target_itself> || !requires { rows.target(); }) {
-      if constexpr (requires { pi.is_target(); })  // then the residual is 0 wherever p is
+      // a residual of the target's row is 0 wherever the row is
+      if constexpr (requires { pi.is_target(), rows.target(); }) {
         out.token = detail::is_target(pi)
                         ? specagg::weigh_where_kept(rows.target(), rows, weight, scratch, draw)
                         : draw(specagg::weigh(rows, weight, scratch));
-      else out.token = draw(specagg::weigh(rows, weight, scratch));
+      } else {
+        out.token = draw(specagg::weigh(rows, weight, scratch));
+      }
       if (out.token == no_token) return status::undefined_target;
       const auto seen = specagg::at(rows, std::size_t(out.token));
       out.log_pi = log_to_report(rows, as_double(pi(seen)));
