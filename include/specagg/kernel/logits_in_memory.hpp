@@ -59,6 +59,7 @@ bool first_of_many(const S* logits, std::size_t size, const part_maxima<T>& maxi
     };
     if (!(due + off < n)) return false;
     T lowest = of_rank(due + off), end = due - off < 1 ? inf : next_above(of_rank(due - off));
+    if (lowest == std::numeric_limits<T>::lowest()) return false;  // perhaps fewer are not masked
     const auto rank_of = [&](T logit) {
       return double(
           how_many(x, sample.size, [=](auto l) SPECAGG_INNER { return l >= decltype(l)(logit); }));
