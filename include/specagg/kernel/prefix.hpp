@@ -273,6 +273,13 @@ template <class T, class Weight>
 T bound_by_maxima(const part_maxima<T>& maxima, const bracket<T>& in, T lightest, mass enough,
                   const mass_unit<T>& unit, const Weight& weight, shortlist<T>& list) {
   const T from = lightest > in.lowest ? lightest : in.lowest;
+  using V = vec<T, 16>;
+  V mass_of_parts(0);  // nearly: that of a flat row is far from enough
+  for (std::size_t i = 0; i < maxima.size; i += 16) {
+    const V l = V::load(maxima.of.data() + i);
+    mass_of_parts = mass_of_parts + zero_where(l < V(from), V(weight(l)));
+  }
+  if (double(reduce_add(mass_of_parts)) < 0.99 * unit.sum(enough)) return in.lowest;
   const part_maxima<T> none;
   const auto pass = [&](T end, shortlist<T>* listed) {
     return sweep(maxima.of.data(), maxima.size, none, {}, from, end, unit, weight, listed);
