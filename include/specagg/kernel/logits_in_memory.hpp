@@ -147,8 +147,8 @@ struct logits_in_memory {
            (k <= 256 && count > list.capacity &&
             specagg::list_largest(logits, count, k, list, cut, &maxima));
   }
-  // Finds the first k tokens if they are not so many that all are listed. Writes their cutoff, mass
-  // and ties.
+  // Finds the first k tokens where list_first() does not: they are too many. Writes their cutoff,
+  // mass and ties. False if it does not find them; `list` is of no use then.
   template <class Weight>
   bool find_first(std::size_t k, const mass_unit<T>& unit, const Weight& weight, shortlist<T>& list,
                   prefix<T>& found) const {

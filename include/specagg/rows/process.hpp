@@ -405,9 +405,9 @@ SPECAGG_FUNCTION status find_kept(Row& row, const sampling& s, double temperatur
 }  // namespace detail
 
 // A row of logits as the engine samples from it. normalise() finds what the filters keep:
-// temperature 0 in one pass; top-k in one pass, or one and a part of another; min-p in one pass and
-// a part of another; top-p in the normaliser's pass and another one or few, of which only those
-// blocks are read that may hold a kept token.
+// temperature 0 in one pass; top-k in one pass, of thousands of tokens in two; min-p in one pass
+// and a part of another; top-p in the normaliser's pass and another one or few, of which only
+// those blocks are read that may hold a kept token.
 template <class S>
 class processed_row : public softmax_row<S> {
  public:
