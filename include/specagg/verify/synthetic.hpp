@@ -45,7 +45,7 @@ struct synthetic_acceptance {
     }
     return length >= 1 && length <= longest;
   }
-  // Without rates: drafted tokens that are always accepted, and the probability of one more.
+  // Drafted tokens that are always accepted, and the probability of one more, where no rates are.
   constexpr std::size_t always() const { return std::size_t(length - 1); }
   constexpr double one_more() const { return length - 1 - double(always()); }
   // The probability that at least the first j + 1 drafted tokens are accepted, j from 0: vLLM's

@@ -44,7 +44,7 @@ struct alignas(4 * sizeof(S)) [[gnu::may_alias]] quad {
     if constexpr (std::is_same_v<S, float>) return -std::numeric_limits<float>::infinity();
     else return S{std::uint16_t(std::is_same_v<S, f16> ? 0xfc00u : 0xff80u)};
   }
-  // These logits, but masked where bit i of `allowed` is 0.
+  // The same logits, masked where bit i of `allowed` is 0.
   __device__ quad of(std::uint32_t allowed) const {
     quad four = *this;
 #pragma unroll
