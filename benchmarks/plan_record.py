@@ -178,7 +178,7 @@ def page(results, to):
     n = sum(x[0] for x in good.values())
     within, low = (sum(x[i] for x in good.values()) for i in (1, 2))
     lines += ["", f"The regret is within its bar in {low} of {n} rows, and all tokens a second are within theirs in {within} of {n}; "
-              f"the tokens of a step are predicted within {100 * max(tokens):.1f} %. Three runs before this one, "
+              f"the tokens of a step are predicted within {100 * max(tokens):.1f} %. Four runs before this one, "
               "on a machine that also compiled, had errors of 4 to 82 %."]
     write(to, "plan-record", lines)
 
