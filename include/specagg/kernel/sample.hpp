@@ -126,13 +126,17 @@ struct place {
   // The place `rest` among all of a total.
   SPECAGG_FUNCTION static place of(double rest, double total) { return {0, rest, total * 0x1p-60}; }
 };
-template <class T>
-SPECAGG_FUNCTION SPECAGG_INLINE place find_in_turn(const T* entries, std::size_t n,
+// Searched one after the other. entry(i): entry i, i < n.
+template <class Entry>
+SPECAGG_FUNCTION SPECAGG_INLINE place find_in_turn(const Entry& entry, std::size_t n,
                                                    const place& in) {
   double rest = in.rest;
   place last{n, rest, in.floor * 0x1p-5};
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
   for (std::size_t i = 0; i < n; ++i) {
-    const double x = double(entries[i]);
+    const double x = entry(i);
     if (!(x > in.floor)) continue;
     last.index = i;
     last.rest = rest;
@@ -165,12 +169,13 @@ place find_place(const T* entries, std::size_t n, place in) {
     std::size_t groups = 0;
     for (std::size_t i = begin; i < end; i += width)
       sums[groups++] = sum_of_group(entries, n, i, width);
-    in = find_in_turn(sums, groups, in);
+    in = find_in_turn([&](std::size_t i) { return sums[i]; }, groups, in);
     if (in.index == groups) return {n, in.rest, in.floor};
     begin += in.index * width;
     end = end - begin < width ? end : begin + width;
   }
-  const place last = find_in_turn(entries + begin, end - begin, in);
+  const place last =
+      find_in_turn([&](std::size_t i) { return double(entries[begin + i]); }, end - begin, in);
   return {last.index == end - begin ? n : begin + last.index, last.rest, last.floor};
 }
 
@@ -194,7 +199,8 @@ SPECAGG_FLATTEN token_id draw_in_block(const weights<Rows, F>& w, const place& i
   const place in_groups = find_place(sum, groups, in_blocks);
   if (in_groups.index == groups) return no_token;
   const std::size_t k = 16 * in_groups.index;
-  const place in_group = find_in_turn(weight + k, 16, in_groups);
+  const place in_group =
+      find_in_turn([&](std::size_t i) { return double(weight[k + i]); }, 16, in_groups);
   return token_id(begin + k + in_group.index);
 }
 // draw(block) draws a token from a block.

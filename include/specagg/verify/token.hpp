@@ -15,6 +15,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
   if (!detail::usable(drafted, policy, out)) return verdict{.why = status::invalid_parameter};
   verdict result;
   std::size_t g = drafted.size();
+  status ended = status::ok;  // why the draft ended before its g-th token
   bool deciding = true;  // after a rejection only acceptances are computed
   const detail::law_source laws{policy, q_rows, p_rows, scratch};
   const detail::drawing by{drafted.start, chooser, scratch};
@@ -54,10 +55,15 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
       if (settled) break;
     }
     if (s == status::ok) continue;
-    if (decides) result.why = bound ? s : by.draw_bonus(laws, drafted, j, s, out, result);
-    return result;
+    if (!decides) return result;
+    if (bound) {
+      result.why = s;
+      return result;
+    }
+    g = j;
+    ended = s;
   }
-  if (deciding) result.why = by.draw_bonus(laws, drafted, g, status::ok, out, result);
+  if (deciding) result.why = by.draw_bonus(laws, drafted, g, ended, out, result);
   return result;
 }
 

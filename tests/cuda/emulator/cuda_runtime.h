@@ -55,6 +55,15 @@ CUDA_EMULATOR_VECTORS(unsigned short, ushort)
 // ---- device functions -----------------------------------------------------------------------------------------------
 
 inline void __syncthreads() { cuda_emulator::synchronise_block(); }
+inline int __syncthreads_and(int predicate) {
+  static thread_local int all;  // of the block
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) all = 1;
+  __syncthreads();
+  if (!predicate) all = 0;
+  __syncthreads();
+  return all;
+}
 inline void __syncwarp(unsigned mask = ~0u) {
   cuda_emulator::across_warp(cuda_emulator::warp_function::sync, mask, 0, 0);
 }

@@ -55,6 +55,7 @@ __device__ inline void refuse_flags_that_change_bits() {}
 // copy of every result.
 struct shared_memory {
   double results[2][3 * most_blocks];  // of reductions, one per block; two arrays, used in turn
+  double known[most_blocks];           // the same of a row whose sums the first kernel has left
   float weight[block_size];            // of the block that a token is drawn from
   double group_sum[block_size / 16];
 };
@@ -138,52 +139,48 @@ __device__ auto across_group(both<A, B> a, unsigned among = own_group()) {
   return both{across_group<Op>(a.first, among), across_group<Op>(a.second, among)};
 }
 
-// As find_in_turn() of kernel/sample.hpp, for at most 16 entries, one in each of a warp's first
-// threads. Each thread takes the steps before its entry, and then all test their entries at once.
-__device__ inline place find_in_turn(double entry, std::size_t n, const place& in) {
-  using D = vec<double, 1>;
-  const unsigned lane = threadIdx.x % 32;
-  const double own = lane < n ? entry : 0;
-  const unsigned counting = __ballot_sync(~0u, own > in.floor);
-  const double floor = (D(in.floor) * D(0x1p-5)).v;
-  if (counting == 0) return {n, in.rest, floor};
-  double before = in.rest;
-#pragma unroll
-  for (unsigned i = 0; i < 15; ++i) {
-    const double x = __shfl_sync(~0u, own, int(i));
-    const bool counts = (i < lane) & (x > in.floor);
-    before = (D(before) - D(counts ? x : 0)).v;
-  }
-  const unsigned there = __ballot_sync(~0u, own > in.floor && before < own);
-  const int at = there ? __ffs(int(there)) - 1 : 31 - __clz(int(counting));
-  return {std::size_t(at), __shfl_sync(~0u, before, at), floor};
-}
-// As find_place() of kernel/sample.hpp, for n <= 256 entries in shared memory. Not inlined: a
-// kernel has several draws of three places each, and inlined they were two fifths of its code.
-template <class T>
-SPECAGG_OUTLINE __device__ place place_in_warp(const T* entries, std::size_t n, place in) {
+// As find_place() of kernel/sample.hpp, for n <= 256 entries in shared memory. Every thread of the
+// warp finds the same. Not inlined: a kernel has several draws of two such places each.
+SPECAGG_OUTLINE __device__ place place_in_warp(const double* entries, std::size_t n, place in) {
   static_assert(most_blocks <= 256);
 #if SPECAGG_PTX
   __builtin_assume(__isShared(entries));
 #endif
-  const unsigned lane = threadIdx.x % 32;
-  const auto entry = [&](std::size_t i) { return i < n ? double(entries[i]) : 0.; };
-  std::size_t begin = 0;
-  if (n > 16) {
+  unsigned begin = 0;
+  const unsigned end = unsigned(n);
+  if (end > 16) {
+    // each thread adds up the group with the number of its lane
     double part[16];
 #pragma unroll
-    for (unsigned i = 0; i < 16; ++i) part[i] = entry(16 * (lane % 16) + i);
+    for (unsigned i = 0; i < 16; ++i) {
+      const unsigned k = threadIdx.x % 16 * 16 + i;
+      part[i] = k < end ? entries[k] : 0;
+    }
 #pragma unroll
     for (unsigned k = 8; k > 0; k /= 2)
 #pragma unroll
       for (unsigned i = 0; i < k; ++i) part[i] += part[i + k];
-    in = find_in_turn(part[0], (n + 15) / 16, in);
-    if (in.index == (n + 15) / 16) return {n, in.rest, in.floor};
-    begin = 16 * in.index;
+    const unsigned sixteens = (end + 15) / 16;
+    in = find_in_turn([&](std::size_t i) { return __shfl_sync(~0u, part[0], int(i)); }, sixteens,
+                      in);
+    if (in.index == sixteens) return {n, in.rest, in.floor};
+    begin = 16 * unsigned(in.index);
   }
-  const std::size_t count = n - begin < 16 ? n - begin : 16;
-  const place last = find_in_turn(entry(begin + lane % 16), count, in);
-  return {last.index == count ? n : begin + last.index, last.rest, last.floor};
+  const unsigned count = end - begin < 16 ? end - begin : 16;
+  place last = find_in_turn([&](std::size_t i) { return entries[begin + i]; }, count, in);
+  last.index = last.index == count ? n : begin + last.index;
+  return last;
+}
+// The place in a block of `count` tokens whose weights are in shared memory; `count` if there is
+// none. The barrier in the next weigh() comes before the next write to this memory.
+SPECAGG_OUTLINE __device__ std::size_t place_in_block(const shared_memory& shared,
+                                                      std::size_t count, const place& in) {
+  const std::size_t sixteens = (count + 15) / 16;
+  const auto in_sixteens = place_in_warp(shared.group_sum, sixteens, in);
+  if (in_sixteens.index >= sixteens) return count;
+  const std::size_t first = 16 * in_sixteens.index;
+  const auto weight = [&](std::size_t i) { return double(shared.weight[first + i]); };
+  return first + find_in_turn(weight, 16, in_sixteens).index;
 }
 // How many of the four tokens from k on exist.
 template <bool Whole>
@@ -212,6 +209,11 @@ class collective : public Shards {
  public:
   static constexpr bool whole = Whole;
   static constexpr bool takes_logs_at_the_end = true;  // with_logs() does
+  // Whether the weights are those of a row whose sums the first kernel has left (terms_of_row).
+  template <class Rows>
+  static constexpr bool has_known_sums =
+      !Shards::are_shared &&
+      requires(const Rows& rows, double sum) { rows.row.sum_of_block(0u, sum); };
   __device__ explicit collective(shared_memory& shared, const Shards& shards = {})
       : Shards(shards), shared_(&shared) {
     refuse_flags_that_change_bits();
@@ -269,15 +271,25 @@ class collective : public Shards {
   __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
     return reduce<add>(rows, f);
   }
-  // The block sums stay in shared memory until the second reduction after this one.
+  // The block sums stay in shared memory until the second reduction after this one. A row whose
+  // sums are known is not read.
   template <class Rows>
   __device__ bool can_weigh(const Rows&, std::span<double>) const {
     return true;
   }
   template <class Rows, class F>
-  __device__ weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>) {
+  __device__ SPECAGG_OUTLINE weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>) {
+    const std::size_t blocks = block_count(rows.size());
+    if constexpr (has_known_sums<Rows>) {
+      __syncthreads();  // after the reads of an earlier draw
+      static_assert(most_blocks <= threads);
+      const unsigned b = threadIdx.x;
+      const bool known = b >= blocks || rows.row.sum_of_block(b, shared_->known[b]);
+      if (__syncthreads_and(known))
+        return {rows, f, {shared_->known, blocks}, total_of<add>(shared_->known, blocks)};
+    }
     const double total = reduce<add>(rows, f);
-    return {rows, f, {shared_->results[turn_ ^ 1], block_count(rows.size())}, total};
+    return {rows, f, {shared_->results[turn_ ^ 1], blocks}, total};
   }
   // Each thread block does the last two steps itself.
   template <class Rows, class F>
@@ -352,13 +364,19 @@ class collective : public Shards {
     if constexpr (Shards::are_shared) this->blocks_of_ranks(slots, blocks);
     else
       blocks(0, block_count(size),
-             [&](unsigned lane, std::size_t b, const D& x) { publish(lane, slots, b, x); });
+             [&](unsigned lane, std::size_t b, const D& x) { publish_block(lane, slots, b, x); });
     synchronise();
     turn_ ^= 1;
     return slots;
   }
 
  private:
+  // publish(), not inlined: a kernel has several reductions.
+  template <class D>
+  __device__ SPECAGG_OUTLINE void publish_block(unsigned lane, D* slots, std::size_t b,
+                                                D x) const {
+    publish(lane, slots, b, x);
+  }
   __device__ static contender better(const contender& a, const contender& b) {
     return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
   }
@@ -377,15 +395,8 @@ class collective : public Shards {
     x = x + other(x, 1, whole_warp);
     if (threadIdx.x % 4 == 0) shared_->group_sum[threadIdx.x / 4] = double(reduce_add(x));
     __syncthreads();
-    const std::size_t sixteens = (count + 15) / 16;
-    const auto in_sixteens = place_in_warp(shared_->group_sum, sixteens, in_blocks);
-    token_id token = no_token;
-    if (in_sixteens.index < sixteens) {
-      const float* weight = shared_->weight + 16 * in_sixteens.index;
-      const auto last = place_in_warp(weight, 16, in_sixteens);
-      token = token_id(begin + 16 * in_sixteens.index + last.index);
-    }
-    return token;  // the barrier in the next weigh() comes before the next write to this memory
+    const std::size_t in_block = place_in_block(*shared_, count, in_blocks);
+    return in_block < count ? token_id(begin + in_block) : no_token;
   }
   // The race among tokens from .. to - 1.
   template <class Rows, class F>
@@ -423,6 +434,11 @@ class collective : public Shards {
     for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
     return best;
   }
+  // across_group(). Not inlined: a kernel has several reductions.
+  template <class Op, class A>
+  __device__ SPECAGG_OUTLINE static auto of_group(const A& a) {
+    return across_group<Op>(a);
+  }
   // Reduces f(view of tokens v .. v + 3, v, how many of them exist).
   template <class Op, class Rows, class F>
   __device__ auto reduce_at(const Rows& rows, const F& f) {
@@ -434,7 +450,7 @@ class collective : public Shards {
       };
       using R = reducer<Op, decltype(term(0, 4))>;
       auto a = R::identity();
-      if (count == block_size) {
+      if (!has_known_sums<Rows> && count == block_size) {  // the others are rarely read
         // no test in between: so several loads are in flight
 #pragma unroll 4
         for (std::size_t i = 0; i < 16; ++i)
@@ -446,14 +462,18 @@ class collective : public Shards {
           a = R::apply(a, n == 4 ? term(k, 4) : R::masked(term(k, n), n));
         }
       }
-      return across_group<Op>(a);
+      return of_group<Op>(a);
     };
     using D = decltype(per_block(0, 0));
+    return total_of<Op>(of_blocks<D>(rows.size(), per_block), block_count(rows.size()));
+  }
+  // Combines the results of so many blocks.
+  template <class Op, class D>
+  __device__ SPECAGG_OUTLINE static D total_of(const D* results, std::size_t blocks) {
     using R = reducer<Op, D>;
-    const D* results = of_blocks<D>(rows.size(), per_block);
     D total = R::identity();
 #pragma unroll 1
-    for (std::size_t b = threadIdx.x % 32; b < block_count(rows.size()); b += 32)
+    for (std::size_t b = threadIdx.x % 32; b < blocks; b += 32)
       total = R::apply(total, results[b]);
     return across_warp<Op>(total);
   }

@@ -11,6 +11,9 @@ namespace cuda::detail {
 struct row_facts {
   softmax_factors<float> sampled, confidence;
   std::size_t token;  // at temperature 0: the token with probability 1
+  // the sums of the row's blocks at its temperature, that of block b at [b]; null if these are not
+  // in device memory, or relative to the largest logit
+  const block_sum<float>* blocks;
   bool greedy;
   status why;
 };
@@ -230,20 +233,19 @@ class block_in_registers {
   quad<S> l_[16];
 };
 
-// softmax(logits / temperature) with a mask, normalised: its facts are known. Temperature 0:
-// probability 1 on the largest logit, lowest id.
+// Not inlined: two divisions, and several draws of a kernel.
+SPECAGG_OUTLINE __device__ weight_in_row<float> weight_of_row(float max, float scale) {
+  return {max, scale};
+}
+
+// softmax(logits / temperature) with a mask, normalised: its facts are known, in memory that the
+// threads share. Temperature 0: probability 1 on the largest logit, lowest id.
 template <class S, bool Whole, class Together = collective<Whole>>
 class device_row {
  public:
   using value_type = float;
   __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts, Together& together)
-      : row_(row), together_(&together), why_(facts.why) {
-    if (why_ != status::ok) return;
-    sampled_ = facts.sampled;
-    confidence_ = facts.confidence;
-    token_ = facts.token;
-    greedy_ = float(facts.greedy);
-  }
+      : row_(row), together_(&together), facts_(&facts) {}
   __device__ std::size_t size() const { return row_.size; }
   __device__ Together& walker() const { return *together_; }
   // f(the row's logits).
@@ -251,39 +253,58 @@ class device_row {
   __device__ float operator[](std::size_t v) const {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
-  __device__ status why() const { return why_; }
-  __device__ bool greedy() const { return why_ == status::ok && greedy_ != 0; }
-  __device__ auto weight() const { return weight_in_row<float>(sampled_.max, sampled_.scale); }
+  __device__ status why() const { return facts().why; }
+  __device__ bool greedy() const { return why() == status::ok && facts().greedy; }
+  __device__ auto weight() const {
+    return weight_of_row(facts().sampled.max, facts().sampled.scale);
+  }
+  // Sets `sum` to the sum of the weights in block b; or returns false, where that of the first
+  // kernel is in another unit.
+  __device__ bool sum_of_block(unsigned b, double& sum) const {
+    if (facts().greedy) {
+      sum = b == unsigned(facts().token) / unsigned(block_size);
+      return true;
+    }
+    if (!facts().blocks) return false;
+    const block_sum<float> x = facts().blocks[b];
+    const bool counts = x.max > -std::numeric_limits<float>::infinity();
+    sum = counts ? x.sum : 0;
+    const auto n = [this](float l) {
+      return weight_in_unit<float>::exponent(l, facts().sampled.scale);
+    };
+    return !counts || unit_of_sum<float>::of(n(facts().sampled.max)).reached_by(n(x.max));
+  }
 
   struct block {
-    const device_row& row;
+    raw_row<S, Whole> row;
+    const row_facts& facts;
     std::size_t begin;
     template <class V>
     __device__ V operator()(std::size_t k, int n) const {
-      return weight<V>(k, n, [this](V l) { return row.sampled_(l - V(row.sampled_.max)); });
+      return weight<V>(k, n, [this](V l) { return facts.sampled(l - V(facts.sampled.max)); });
     }
     template <class V, class F>
     __device__ V weight(std::size_t k, int n, const F& f) const {
       // Computes both, without a branch, so that several loads are in flight at once.
-      const V x = f(row.row_.template at<V>(begin + k, n));
+      const V x = f(row.template at<V>(begin + k, n));
       const V one =
-          select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
-      return select(V(row.greedy_) == V(1), one, x);
+          select(V::iota(float(k)) == V(float(double(facts.token) - double(begin))), V(1), V(0));
+      return select(V(float(facts.greedy)) == V(1), one, x);
     }
     template <class V>
     __device__ V confidence(std::size_t k, int n) const {
-      return row.confidence_(row.row_.template at<V>(begin + k, n) - V(row.confidence_.max));
+      return facts.confidence(row.template at<V>(begin + k, n) - V(facts.confidence.max));
     }
   };
-  __device__ block open(std::size_t begin, std::size_t) const { return {*this, begin}; }
+  __device__ block open(std::size_t begin, std::size_t) const { return {row_, facts(), begin}; }
 
  private:
+  __device__ const row_facts& facts() const {
+    return *facts_;
+  }
   raw_row<S, Whole> row_;
   Together* together_;
-  status why_;
-  softmax_factors<float> sampled_, confidence_;
-  std::size_t token_ = 0;
-  float greedy_ = 0;
+  const row_facts* facts_;
 };
 
 }  // namespace cuda::detail

@@ -224,12 +224,14 @@ __device__ row_facts facts_from(double temperature, bool confidence, const auto&
 template <class S, bool Whole>
 SPECAGG_OUTLINE __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature,
                                               bool confidence, const block_sum<float>* blocks) {
-  return facts_from(
+  row_facts found = facts_from(
       temperature, confidence,
       [&](float scale, bool at_1) {
         return sum_of_blocks(row, at_1 ? blocks + block_count(row.size) : blocks, scale);
       },
       [&](float largest) { return first_largest(row, blocks, largest); });
+  if (!needs_shift(found.sampled.max, found.sampled.scale)) found.blocks = blocks;
+  return found;
 }
 
 }  // namespace cuda::detail

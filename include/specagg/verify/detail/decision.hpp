@@ -48,6 +48,31 @@ SPECAGG_FUNCTION inline double without_token(double total, double scale, double 
   const double left = fma(-scale, w, total);
   return left > 0 ? left : 0;
 }
+// (claim pi - q)+, what is left of a claim on pi; or min(q, pi), what q and pi share. A device
+// compiles each function that it sums, so there it is one.
+template <class Sides, class Pi>
+struct residual_or_overlap {
+  const Pi& pi;
+  double claim;
+  bool overlap;
+  template <class At>
+  SPECAGG_FUNCTION SPECAGG_INLINE auto operator()(At at) const {
+    const auto x = pi(at), q = Sides::q(at);
+    return overlap ? min(q, x) : positive(fma(claim, x, -q));
+  }
+};
+template <class Sides = pair_sides, class Rows, class Pi>
+SPECAGG_FUNCTION auto residual_of(const Rows&, const Pi& pi, double claim) {
+  if constexpr (Walked<Rows>) return residual_or_overlap<Sides, Pi>{pi, claim, false};
+  else return [&pi, claim](auto at) { return positive(fma(claim, pi(at), -Sides::q(at))); };
+}
+// sum min(q, pi).
+template <class Rows, class Pi>
+SPECAGG_FUNCTION double sum_of_overlap(const Rows& rows, const Pi& pi) {
+  if constexpr (Walked<Rows> && !requires { rows.drafted(); })
+    return rows.sum(residual_or_overlap<pair_sides, Pi>{pi, 1, true});
+  else return acceptance_rate(rows, pi);
+}
 // sum (claim pi - q)+. If the draft's row is one token, that is claim (1 - pi(y)), and no pass is
 // needed.
 template <class Rows, class Pi>
@@ -55,7 +80,7 @@ SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double c
   if constexpr (requires { rows.drafted(); })
     return without_token(claim, claim,
                          as_double(pi(specagg::at(rows, std::size_t(rows.drafted())))));
-  else return rows.sum([&](auto at) { return positive(fma(claim, pi(at), -at.q)); });
+  else return rows.sum(detail::residual_of(rows, pi, claim));
 }
 
 // A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the
@@ -67,7 +92,7 @@ struct examined {
 
   template <class Rows, class Pi>
   SPECAGG_FUNCTION draft_acceptance acceptance(const Rows& rows, const Pi& pi) const {
-    return {acceptance_rate(rows, pi), w < t ? w / t : 1};
+    return {sum_of_overlap(rows, pi), w < t ? w / t : 1};
   }
 };
 template <class Sides = pair_sides, class Rows, class Pi>
@@ -172,10 +197,9 @@ struct drawing {
                                         emission& out) const {
     out.from = origin::residual;
     const moment m = at(stream::residual, j);
-    if constexpr (!std::is_same_v<Sides, pair_sides> || has_draft<Rows>) {
-      const auto left = [&](auto at) { return positive(fma(claim, pi(at), -Sides::q(at))); };
-      if (draw_token<Sides>(rows, pi, left, m, out) == status::ok) return status::ok;
-    }
+    if constexpr (!std::is_same_v<Sides, pair_sides> || has_draft<Rows>)
+      if (draw_token<Sides>(rows, pi, residual_of<Sides>(rows, pi, claim), m, out) == status::ok)
+        return status::ok;
     return draw_token<Sides>(rows, pi, pi, m, out);
   }
   // Accepts or replaces: decides the token of one position. If the drafted token is outside the
