@@ -74,9 +74,9 @@ struct weight_in_unit {
     constexpr T least = std::numeric_limits<T>::lowest();
     if (lowest < least) lowest = least;
   }
-  // Divides nothing. per_scale: 1 / scale_of_x, rounded. The relative error of lowest is at most
-  // 3/2 epsilon and |n| <= limit + 2 step, so that lowest * scale is less than 1/2 from the whole
-  // number that it stands for. Its weight is 0 then, and all weights have the same bits.
+  // Divides nothing. per_scale: 1 / scale_of_x with a relative error of at most epsilon. That of
+  // lowest is then at most 3/2 epsilon, and |n| <= limit + 2 step, so that lowest * scale is less
+  // than 1/2 from the whole number that it stands for. Its weight is 0, and all have the same bits.
   SPECAGG_FUNCTION weight_in_unit(T scale_of_x, T per_scale, unit_of_sum<T> unit)
       : scale(scale_of_x),
         anchor(C::rounder - 1 - unit.exponent()),

@@ -40,12 +40,12 @@ concept Shape = std::is_trivially_copyable_v<B> &&
                   { b.bonus_of(r) } -> std::same_as<bonus_choice>;
                   // [1 2] the temperature of its rows of the draft, or of the target
                   { b.temperature_of(r, of_draft) } -> std::same_as<double>;
-                  // [1 2] its rows in each matrix
-                  { b.draft_range(r) } -> std::same_as<row_range>;
-                  { b.target_range(r) } -> std::same_as<row_range>;
-                  // [1 2] row j, a raw_row; true: of Whole rows (row.hpp)
-                  b.template draft_row<true>(r, j);
-                  b.template target_row<true>(r, j);
+                  // [1 2] its rows in the draft's matrix, or in the target's
+                  { b.range_of(of_draft, r) } -> std::same_as<row_range>;
+                  // [1 2] row j of a matrix, a raw_row; <true>: of Whole rows (row.hpp). Where both
+                  // matrices have one type of rows, the first argument may be a bool as well
+                  b.template row<true>(std::true_type(), j);
+                  b.template row<true>(std::false_type(), j);
                   // [h] the largest value of `most`
                   { B::limit } -> std::convertible_to<std::size_t>;
                 };
@@ -67,7 +67,7 @@ using together_of = decltype(std::declval<const B&>().together(std::declval<shar
 template <class B>
 concept RowBatch = Shape<B> && requires(const B& b, std::size_t r, std::size_t j, std::size_t i,
                                         block_sum<float>* sums, const void* row) {
-  // [1 2] whether rows are Whole, and draft_row<whole>(r, j), target_row<whole>(r, j)
+  // [1 2] whether rows are Whole, and row<whole>(...) of the draft, and of the target
   { B::whole } -> std::convertible_to<bool>;
   b.q_row(r, j);
   b.p_row(r, j);
@@ -136,13 +136,27 @@ struct batch_rows : B {
 
   SPECAGG_FUNCTION std::size_t rows_of_request() const { return rows_of_draft + B::most + 1; }
   __device__ auto q_row(std::size_t r, std::size_t j) const {
-    return B::template draft_row<Whole>(r, j);
+    return B::template row<Whole>(std::true_type(), draft_range(r).first + j);
   }
   __device__ auto p_row(std::size_t r, std::size_t j) const {
-    return B::template target_row<Whole>(r, j);
+    return B::template row<Whole>(std::false_type(), target_range(r).first + j);
+  }
+  __device__ row_range draft_range(std::size_t r) const { return B::range_of(true, r); }
+  __device__ row_range target_range(std::size_t r) const { return B::range_of(false, r); }
+  // f(row j of the draft or of the target, its temperature), unless the matrix ends before.
+  __device__ void read_row(bool of_draft, std::size_t r, std::size_t j, const auto& f) const {
+    const row_range own = B::range_of(of_draft, r);
+    if (unsigned(j) >= own.count) return;
+    const std::size_t i = own.first + j;
+    const double temperature = B::temperature_of(r, of_draft);
+    if constexpr (std::is_same_v<decltype(q_row(r, j)), decltype(p_row(r, j))>)
+      f(B::template row<Whole>(of_draft, i), temperature);
+    else if (of_draft) f(B::template row<Whole>(std::true_type(), i), temperature);
+    else f(B::template row<Whole>(std::false_type(), i), temperature);
   }
   __device__ block_sum<float>* sums_of(std::size_t r, std::size_t j, block_sum<float>* sums) const {
-    return sums + (r * rows_of_request() + j) * 2 * block_count(B::vocabulary);
+    const unsigned i = unsigned(r) * unsigned(rows_of_request()) + unsigned(j);
+    return sums + std::size_t(i) * (2 * blocks_in(B::vocabulary));
   }
   bool sums_at_1() const { return false; }
   __device__ void note_row(std::size_t, const auto*, double, block_sum<float>*) const {}
@@ -157,7 +171,8 @@ __device__ raw_row<S, Whole> row_of_matrix(const S* rows, std::size_t stride, st
   if constexpr (std::is_same_v<S, probability>)
     return {{reinterpret_cast<const float*>(rows + at * stride), nullptr, vocabulary}};
   else
-    return {rows + at * stride, mask ? mask + i * ((vocabulary + 31) / 32) : nullptr, vocabulary};
+    return {rows + at * stride, Whole || !mask ? nullptr : mask + i * ((vocabulary + 31) / 32),
+            vocabulary};
 }
 
 // Drafts, one of each request. The rows after a token are due as far as the draft goes.
@@ -169,11 +184,11 @@ struct drafts : batch_rows<B, Whole> {
   // together. Each looks at one token; otherwise every thread would load all tokens one after the
   // other.
   struct draft_found {
-    std::size_t size;
+    unsigned size;
     bonus_choice bonus;
   };
   __device__ draft_found find_draft(std::size_t r) const {
-    const std::size_t given = this->tokens_given(r), lane = threadIdx.x % 32;
+    const unsigned given = unsigned(this->tokens_given(r)), lane = threadIdx.x % 32;
     static_assert(most_drafted + 1 < 32);
     const token_id y = lane < given ? this->token_of(r, lane) : no_token;
     const unsigned stops = __ballot_sync(~0u, y == no_token),
@@ -186,18 +201,13 @@ struct drafts : batch_rows<B, Whole> {
   __device__ void read(std::size_t r, std::size_t j, const auto& f) const {
     const draft_found drafted = find_draft(r);
     const bool bonus = drafted.bonus && !drafted.bonus.is_given();
-    const bool is_draft = j < this->rows_of_draft;
-    const std::size_t n = is_draft ? j : j - this->rows_of_draft;
+    const unsigned before = unsigned(this->rows_of_draft);
+    const bool is_draft = unsigned(j) < before;
+    const unsigned n = is_draft ? unsigned(j) : unsigned(j) - before;
     const bool due =
         n < drafted.size +
                 (bonus && (!is_draft || (this->policy_reads_draft && !drafted.bonus.is_target())));
-    if (!due || n >= (is_draft ? this->draft_range(r) : this->target_range(r)).count) return;
-    const double temperature = this->temperature_of(r, is_draft);
-    using of_draft = decltype(this->q_row(r, n));
-    if constexpr (std::is_same_v<of_draft, decltype(this->p_row(r, n))>)
-      f(is_draft ? this->q_row(r, n) : this->p_row(r, n), temperature);
-    else if (is_draft) f(this->q_row(r, n), temperature);
-    else f(this->p_row(r, n), temperature);
+    if (due) this->read_row(is_draft, r, n, f);
   }
 
   cudaError_t launch_between(bool, block_sum<float>*, cudaStream_t) const { return cudaSuccess; }

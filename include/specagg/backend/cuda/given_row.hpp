@@ -105,7 +105,7 @@ class device_row<one_hot, Whole> {
 // sum_block_of() and facts_of(), as for a row of logits. A block of probabilities has their sum,
 // and in place of the largest logit whether a probability is negative (1 or 0).
 template <bool Whole>
-__device__ void sum_block_of(const raw_row<probability, Whole>& row, unsigned b, const row_scales&,
+__device__ void sum_block_of(const raw_row<probability, Whole>& row, unsigned b, float, float,
                              bool /*confidence*/, block_sum<float>* out, auto /*maxima*/) {
   using V = vec<float, 4>;
   using R = reducer<add, V>;
@@ -137,7 +137,7 @@ __device__ row_facts facts_of(const raw_row<probability, Whole>& row, double /*t
 }
 // For a token without a row, which reads nothing.
 template <bool Whole>
-__device__ void sum_block_of(const raw_row<one_hot, Whole>&, unsigned, const row_scales&, bool,
+__device__ void sum_block_of(const raw_row<one_hot, Whole>&, unsigned, float, float, bool,
                              block_sum<float>*, auto) {}
 template <bool Whole>
 __device__ row_facts facts_of(const raw_row<one_hot, Whole>&, double, bool,

@@ -26,10 +26,9 @@ __device__ inline void wait_for_last_kernel() {
 
 // Launches a kernel on this many thread blocks.
 template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), std::size_t blocks, cudaStream_t stream,
-                   const A&... arguments) {
+cudaError_t launch(void (*kernel)(P...), dim3 blocks, cudaStream_t stream, const A&... arguments) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(blocks));
+  config.gridDim = blocks;
   config.blockDim = dim3(threads);
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, arguments...);

@@ -151,34 +151,25 @@ struct ragged : B {
     if (is_draft && this->draft_temperature) return this->draft_temperature[r];
     return this->temperature ? this->temperature[r] : 1;
   }
-  __device__ row_range draft_range(std::size_t r) const {
-    return this->draft_bonus ? target_range(r) : tokens_of(r);
-  }
-  __device__ row_range target_range(std::size_t r) const {
+  __device__ row_range range_of(bool of_draft, std::size_t r) const {
     const row_range of = tokens_of(r);
+    if (of_draft && !this->draft_bonus) return of;
     return {of.first + std::uint32_t(r), of.count + 1};
   }
   template <bool Whole>
-  __device__ auto draft_row(std::size_t r, std::size_t j) const {
-    const std::size_t i = draft_range(r).first + j;
-    const std::uint32_t* const mask = this->draft_mask;
-    if constexpr (std::is_same_v<of_draft, one_hot>) {
-      const std::int64_t t = tokens[i];
-      const bool known = t >= 0 && t < std::int64_t(vocabulary);
-      const auto allowed = [&] {
-        const std::size_t word = i * ((vocabulary + 31) / 32) + std::size_t(t) / 32;
-        return Whole || !mask || (mask[word] >> t % 32 & 1);
-      };
-      return raw_row<one_hot, Whole>{known && allowed() ? token_id(t) : no_token, vocabulary};
-    } else {
-      const std::size_t at = this->draft_row_numbers ? std::size_t(this->draft_row_numbers[i]) : i;
-      return row_of_matrix<Whole>(draft, this->draft_stride, at, mask, i, vocabulary);
-    }
-  }
-  template <bool Whole>
-  __device__ auto target_row(std::size_t r, std::size_t j) const {
-    const std::size_t i = target_range(r).first + j;
-    return row_of_matrix<Whole>(target, this->target_stride, i, this->target_mask, i, vocabulary);
+  __device__ auto row(auto is_draft, std::size_t i) const {
+    const auto in = [&](const auto* rows, std::size_t stride, const std::uint32_t* mask) {
+      const bool numbered = is_draft && this->draft_row_numbers;
+      const std::size_t at = numbered ? std::size_t(this->draft_row_numbers[i]) : i;
+      return row_of_matrix<Whole>(rows, stride, at, mask, i, vocabulary);
+    };
+    if constexpr (std::is_same_v<of_draft, of_target>)
+      return in(is_draft ? draft : target, is_draft ? this->draft_stride : this->target_stride,
+                is_draft ? this->draft_mask : this->target_mask);
+    else if constexpr (!is_draft()) return in(target, this->target_stride, this->target_mask);
+    else if constexpr (!std::is_same_v<of_draft, one_hot>)
+      return in(draft, this->draft_stride, this->draft_mask);
+    else return raw_row<one_hot, Whole>{token_of_row(i, !Whole), vocabulary};
   }
   __device__ void write(const ragged_outcome& out, std::size_t r, const verified& f) const {
     const std::size_t lane = threadIdx.x % 32, at = r * (most + 1) + lane;
@@ -195,6 +186,14 @@ struct ragged : B {
       if (out.log_p) out.log_p[at] = there ? float(log(f.emissions[lane].log_p)) : none;
     }
     if (out.acceptances && lane < most) out.acceptances[r * most + lane] = f.acceptances[lane];
+  }
+  // Drafted token i of all; no_token if it is out of range or masked.
+  __device__ token_id token_of_row(std::size_t i, bool may_be_masked) const {
+    const std::int64_t t = tokens[i];
+    if (t < 0 || t >= std::int64_t(vocabulary)) return no_token;
+    const std::uint32_t* const mask = may_be_masked ? this->draft_mask : nullptr;
+    const std::size_t word = i * ((vocabulary + 31) / 32) + std::size_t(t) / 32;
+    return !mask || (mask[word] >> t % 32 & 1) ? token_id(t) : no_token;
   }
 
   template <class Policy, class Verifier>
@@ -225,8 +224,7 @@ __global__ void __launch_bounds__(threads, 2)
   alignas(16) __shared__ unsigned char memory[sizeof(filter_memory)];
   start_next_kernel();
   auto& shared = *reinterpret_cast<filter_memory*>(memory);
-  const unsigned i = blockIdx.x, each = unsigned(rows.rows_of_request()), r = i / each,
-                 j = i % each;
+  const unsigned r = blockIdx.x, j = blockIdx.y, i = r * unsigned(rows.rows_of_request()) + j;
   const auto& noted = rows.notes_in(sums)[i];
   const bool is_draft = j < rows.rows_of_draft;
   filtered_facts found{};
@@ -290,7 +288,8 @@ struct filtered_drafts : drafts<B, Whole> {
     else noted.draft = *row;
   }
   cudaError_t launch_between(bool confidence, block_sum<float>* sums, cudaStream_t stream) const {
-    return launch(filter_rows<filtered_drafts>, rows(), stream, *this, confidence, sums);
+    const dim3 grid(unsigned(this->requests), unsigned(this->rows_of_request()));
+    return launch(filter_rows<filtered_drafts>, grid, stream, *this, confidence, sums);
   }
   // The facts are known: reads them.
   __device__ void find_facts(std::size_t r, bool /*confidence*/, block_sum<float>* sums, facts* out,

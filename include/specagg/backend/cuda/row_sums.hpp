@@ -7,17 +7,44 @@
 SPECAGG_BEGIN
 namespace cuda::detail {
 
+// block_count() in 32 bits.
+__device__ inline unsigned blocks_in(std::size_t size) {
+  return (unsigned(size) + unsigned(block_size) - 1) / unsigned(block_size);
+}
+// a / b from an approximation y of 1 / b whose relative error is at most 2^-6. These are the steps
+// that nvcc takes for a / b. It adds a hundred instructions for numbers and quotients that are
+// subnormal, infinite or NaN; here they are not.
+__device__ inline double quotient_of(double a, double b, double y) {
+  using D = vec<double, 1>;
+  D x(y);
+  const D minus_b(-b), e = fma(x, minus_b, D(1));
+  x = fma(x, fma(e, e, e), x);
+  x = fma(x, fma(x, minus_b, D(1)), x);
+  const D q = uncontracted(D(a) * x);
+  return fma(x, fma(q, minus_b, D(a)), q).v;
+}
+// exp_scale<float>::of_temperature(temperature).high, of a usable temperature.
+__device__ inline float scale_at(double temperature) {
+#if SPECAGG_PTX
+  double y;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(temperature));
+  y = __hiloint2double(__double2hiint(y), 1);
+  return float(quotient_of(coefficients<double>::log2e, temperature, y));
+#else
+  return exp_scale<float>::of_temperature(temperature).high;
+#endif
+}
 // How a row is summed: at its temperature, or at 1 if that is too low (greedy). per_sampled: 1 /
-// sampled.
+// sampled, with a relative error of at most epsilon, as a product (weight_in_unit).
 struct row_scales {
   bool valid, greedy;
   float sampled, confidence, per_sampled;
   __device__ explicit row_scales(double temperature)
       : valid(temperature >= 0 && temperature < least_refused_temperature<float>),
         greedy(!softmax_row<float>::usable(temperature)),
-        sampled(exp_scale<float>::of_temperature(greedy ? 1 : temperature).high),
+        sampled(scale_at(greedy ? 1 : temperature)),
         confidence(exp_scale<float>::of_temperature(1).high),
-        per_sampled(1 / sampled) {}
+        per_sampled(float((greedy ? 1 : temperature) * 0x1.62e42fefa39efp-1 /* ln 2 */)) {}
 };
 
 // Adds up the blocks of a row (sum_of_units of kernel/exponentials.hpp) with the threads of a warp.
@@ -159,17 +186,18 @@ __device__ std::size_t first_largest(raw_row<S, Whole> row, const block_sum<floa
 }
 
 // Sums block b of a row, with 16 threads: out[b] at its temperature, and out[block_count(size) + b]
-// at 1, if that is another temperature and `confidence` asks for it. Both halves of a warp call it,
-// also where the second has no block. maxima: null, or gets the largest logit of each of the row's
-// parts, of which a block has 16, one for each thread.
+// at 1, if that is another temperature and `confidence` asks for it. scale: of its temperature.
+// Both halves of a warp call it, also where the second has no block. maxima: null, or gets the
+// largest logit of each of the row's parts, of which a block has 16, one for each thread.
 template <class S, bool Whole, class Maxima>
-__device__ void sum_block_of(raw_row<S, Whole> row, unsigned b, row_scales scales, bool confidence,
-                             block_sum<float>* out, Maxima maxima) {
+__device__ void sum_block_of(raw_row<S, Whole> row, unsigned b, float scale, float per_scale,
+                             bool confidence, block_sum<float>* out, Maxima maxima) {
 #if SPECAGG_PTX
   __builtin_assume(__isGlobal(row.logits));
+  __builtin_assume(__isGlobal(out));
 #endif
-  const unsigned blocks = unsigned(block_count(row.size));
-  if (!scales.valid || b - threadIdx.x / 16 % 2 >= blocks) return;
+  const unsigned blocks = blocks_in(row.size);
+  if (b - threadIdx.x / 16 % 2 >= blocks) return;
   const bool writes = b < blocks && threadIdx.x % 16 == 0;
   const block_in_registers<S> block(row, b);
   const float largest = block.largest(whole_warp, [&](const auto& own) {
@@ -177,7 +205,6 @@ __device__ void sum_block_of(raw_row<S, Whole> row, unsigned b, row_scales scale
       if (b < blocks) maxima[16 * b + threadIdx.x % 16] = own();
   });
   const float at_1 = exp_scale<float>::of_temperature(1).high;
-  float scale = scales.sampled, per_scale = scales.per_sampled;
   const int sums = confidence && scale != at_1 ? 2 : 1;
 #pragma unroll 1
   for (int i = 0; i < sums; ++i) {  // a loop: twice the sum would be twice the code

@@ -273,9 +273,9 @@ cudaError_t run_step(Rows b, const Policies& policies, const Verifier& verifier,
     const auto e = launch_sums(b, b.at_1, records, stream);
     if (e != cudaSuccess) return e;
     constexpr std::size_t warps = threads / 32;
+    const dim3 grid(unsigned((b.requests * b.rows_of_request() + warps - 1) / warps));
     gather(records, b.records_of_rank());
-    return launch(tell_of_rows<Rows>, (b.requests * b.rows_of_request() + warps - 1) / warps,
-                  stream, b, records);
+    return launch(tell_of_rows<Rows>, grid, stream, b, records);
   }
   step.done = step.number == b.exchanges;
   gather(b.log + (step.done ? 0 : b.gathered * b.of.ranks * of_rank), of_rank);

@@ -45,6 +45,7 @@ static_assert(sizeof(tree_node) == 80,
 // The Shape of a tree_batch.
 template <class S>
 struct nodes : padded<tree_batch<S>> {
+  using padded<tree_batch<S>>::padded;
   __device__ draft_tree tree_of(std::size_t r) const {
     const token_id* const own = this->tokens + r * this->most;
     std::size_t n = this->most;
@@ -114,8 +115,7 @@ struct trees : batch_rows<B, Whole> {
       for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
       due = due && parent;
     }
-    if (due && n < (is_draft ? this->draft_range(r) : this->target_range(r)).count)
-      f(is_draft ? this->q_row(r, n) : this->p_row(r, n), this->temperature_of(r, is_draft));
+    if (due) this->read_row(is_draft, r, n, f);
   }
 };
 

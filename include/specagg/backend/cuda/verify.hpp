@@ -70,30 +70,32 @@ namespace detail {
 template <class B>
 struct padded : B {
   using B::requests, B::vocabulary, B::most, B::draft, B::target;
+  // rows of a request where there are no ranges, counted here: a thread would divide for each row
+  std::uint32_t draft_each, target_each;
 
+  padded(const B& b)
+      : B(b), draft_each(each_of(b.draft_count)), target_each(each_of(b.target_count)) {}
   __device__ std::size_t tokens_given(std::size_t /*r*/) const { return most; }
   __device__ token_id token_of(std::size_t r, std::size_t j) const {
-    return this->tokens[r * most + j];
+    return this->tokens[unsigned(r) * unsigned(most) + unsigned(j)];
   }
   __device__ bonus_choice bonus_of(std::size_t /*r*/) const { return true; }
   __device__ double temperature_of(std::size_t r, bool /*of_draft*/) const {
     return this->temperature ? this->temperature[r] : 1;
   }
-  __device__ row_range draft_range(std::size_t r) const {
-    return range_of(this->draft_rows, this->draft_count, r);
-  }
-  __device__ row_range target_range(std::size_t r) const {
-    return range_of(this->target_rows, this->target_count, r);
-  }
-  template <bool Whole>
-  __device__ auto draft_row(std::size_t r, std::size_t j) const {
-    const std::size_t i = draft_range(r).first + j;
-    return row_of_matrix<Whole>(draft, this->draft_stride, i, this->draft_mask, i, vocabulary);
+  __device__ row_range range_of(bool of_draft, std::size_t r) const {
+    const row_range* const given = of_draft ? this->draft_rows : this->target_rows;
+    const std::size_t count = of_draft ? this->draft_count : this->target_count;
+    const std::uint32_t each = of_draft ? draft_each : target_each;
+    const row_range wanted = given ? given[r] : row_range{std::uint32_t(r) * each, each};
+    const std::size_t left = wanted.first < count ? count - wanted.first : 0;
+    return {wanted.first, wanted.count < left ? wanted.count : std::uint32_t(left)};
   }
   template <bool Whole>
-  __device__ auto target_row(std::size_t r, std::size_t j) const {
-    const std::size_t i = target_range(r).first + j;
-    return row_of_matrix<Whole>(target, this->target_stride, i, this->target_mask, i, vocabulary);
+  __device__ auto row(bool of_draft, std::size_t i) const {
+    return row_of_matrix<Whole>(of_draft ? draft : target,
+                                of_draft ? this->draft_stride : this->target_stride, i,
+                                of_draft ? this->draft_mask : this->target_mask, i, vocabulary);
   }
   __device__ void write(const outcome& out, std::size_t r, const verified& f) const {
     const std::size_t lane = threadIdx.x % 32;
@@ -120,23 +122,21 @@ struct padded : B {
   }
 
  private:
-  // The rows of request r in a matrix of `count` rows.
-  __device__ row_range range_of(const row_range* given, std::size_t count, std::size_t r) const {
-    const std::size_t each = count / requests;
-    const row_range wanted =
-        given ? given[r] : row_range{std::uint32_t(r * each), std::uint32_t(each)};
-    const std::size_t left = wanted.first < count ? count - wanted.first : 0;
-    return {wanted.first, wanted.count < left ? wanted.count : std::uint32_t(left)};
+  std::uint32_t each_of(std::size_t count) const {
+    return std::uint32_t(requests > 0 ? count / requests : 0);
   }
 };
 
 // Thread blocks of sum_rows that share a multiprocessor. In whole rows of 16-bit logits the 64
 // logits of a thread take 32 registers, which leaves room for 4; other rows take more.
 template <class Rows>
-inline constexpr int sums_at_once =
-    Rows::whole && sizeof(*Rows{}.draft) <= 2 && sizeof(*Rows{}.target) <= 2 ? 4 : 2;
-// A thread block reads 16 blocks of one row, 16 threads each. Its first warp finds the row and its
-// scales. (If every warp did, that would be a fifth of all instructions.)
+inline constexpr int sums_at_once = Rows::whole && sizeof(*std::declval<Rows>().draft) <= 2 &&
+                                            sizeof(*std::declval<Rows>().target) <= 2
+                                        ? 4
+                                        : 2;
+// A thread block reads 16 blocks of one row, 16 threads each: those of part blockIdx.y of row
+// blockIdx.z of request blockIdx.x, so that nothing is divided. Its first warp finds the row and
+// its scales. (If every warp did, that would be a fifth of all instructions.)
 template <class Rows>
 __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
@@ -146,40 +146,38 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
   using of_target = decltype(rows.p_row(0, 0));
   struct row_found {
     std::conditional_t<(sizeof(of_draft) > sizeof(of_target)), of_draft, of_target> row;
-    row_scales scales;
-    block_sum<float>* sums;  // null: the row is not due
+    float scale, per_scale;
+    block_sum<float>* sums;  // null: the row is not due, or has no valid temperature
     decltype(rows.maxima_of(0, nullptr)) maxima;
-    unsigned first;  // block
-    bool is_draft;
   };
   alignas(row_found) __shared__ unsigned char memory[sizeof(row_found)];
   auto& found = *reinterpret_cast<row_found*>(memory);
   if (threadIdx.x < 32) {
-    const unsigned blocks = unsigned(block_count(rows.vocabulary)),
-                   parts = (blocks + groups - 1) / groups, each = unsigned(rows.rows_of_request()),
-                   i = blockIdx.x / parts, r = i / each, j = i % each;
-    const bool notes = threadIdx.x == 0 && blockIdx.x % parts == 0;
+    const unsigned r = blockIdx.x, j = blockIdx.z, i = r * unsigned(rows.rows_of_request()) + j;
+    const bool notes = threadIdx.x == 0 && blockIdx.y == 0;
     if (threadIdx.x == 0) found.sums = nullptr;
     if (notes) rows.note_row(i, static_cast<const of_target*>(nullptr), 0, sums);
     rows.read(r, j, [&]<class Row>(const Row& row, double temperature) {
       if (threadIdx.x > 0) return;
       if (notes) rows.note_row(i, &row, temperature, sums);
       *reinterpret_cast<Row*>(memory) = row;
-      found.scales = row_scales(temperature);
-      found.sums = rows.sums_of(r, j, sums);
+      const row_scales scales(temperature);
+      found.scale = scales.sampled;
+      found.per_scale = scales.per_sampled;
+      if (std::is_same_v<Row, raw_row<probability, Rows::whole>> || scales.valid)
+        found.sums = rows.sums_of(r, j, sums);
       found.maxima = rows.maxima_of(i, sums);
-      found.first = blockIdx.x % parts * groups;
-      found.is_draft = j < rows.rows_of_draft;
     });
   }
   __syncthreads();
   if (!found.sums) return;
-  const unsigned b = found.first + threadIdx.x / 16;
+  const unsigned b = blockIdx.y * groups + threadIdx.x / 16;
   const auto* row = reinterpret_cast<const of_target*>(memory);
-  if (std::is_same_v<of_draft, of_target> || !found.is_draft)
-    return sum_block_of(*row, b, found.scales, confidence, found.sums, found.maxima);
+  if (std::is_same_v<of_draft, of_target> || blockIdx.z >= rows.rows_of_draft)
+    return sum_block_of(*row, b, found.scale, found.per_scale, confidence, found.sums,
+                        found.maxima);
   const auto* of_drafts = reinterpret_cast<const of_draft*>(memory);
-  sum_block_of(*of_drafts, b, found.scales, confidence, found.sums, found.maxima);
+  sum_block_of(*of_drafts, b, found.scale, found.per_scale, confidence, found.sums, found.maxima);
 }
 template <class Rows, class Policies, class Verifier, class Outcome>
 __global__ void __launch_bounds__(threads, 2)
@@ -230,8 +228,8 @@ cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sum
                         cudaStream_t stream) {
   static_assert(RowBatch<Rows>);
   const std::size_t parts = (block_count(rows.vocabulary) + groups - 1) / groups;
-  return launch(sum_rows<Rows>, rows.requests * rows.rows_of_request() * parts, stream, rows,
-                confidence || rows.sums_at_1(), sums);
+  const dim3 grid(unsigned(rows.requests), unsigned(parts), unsigned(rows.rows_of_request()));
+  return launch(sum_rows<Rows>, grid, stream, rows, confidence || rows.sums_at_1(), sums);
 }
 // verify() of a batch of this Shape, in storage of which needed_bytes are needed.
 template <template <class B, bool Whole> class Rows, class B, class Policies, class Verifier,
