@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Also what tests specagg/backend/cuda/batch.hpp, specagg/backend/cuda/collective.hpp,
-// specagg/backend/cuda/row.hpp and specagg/backend/cuda/row_sums.hpp: verification is made of them.
+// specagg/backend/cuda/row.hpp and specagg/backend/cuda/warp.hpp: verification is made of them.
 #include "cuda/agree.hpp"
 #include "policy/ids.hpp"
 

@@ -14,13 +14,16 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
                                       std::span<double> scratch) {
   if (!detail::usable(drafted, policy, out)) return verdict{.why = status::invalid_parameter};
   verdict result;
-  std::size_t g = drafted.size();
-  status ended = status::ok;  // why the draft ended before its g-th token
-  bool deciding = true;  // after a rejection only acceptances are computed
+  auto g = std::uint32_t(drafted.size());  // 32 bits: registers of a device
+  bool deciding = true;                    // after a rejection only acceptances are computed
   const detail::law_source laws{policy, q_rows, p_rows, scratch};
   const detail::drawing by{drafted.start, chooser, scratch};
 
-  for (std::size_t j = 0; j < g && (deciding || !drafted.acceptances.empty()); ++j) {
+  std::uint32_t j = 0;
+  if constexpr (detail::judges_at_once<C, Policy, QRows, PRows>)
+    if (drafted.acceptances.empty())
+      j = std::uint32_t(by.accept_at_once(laws, drafted, out, result));
+  for (; j < g && (deciding || !drafted.acceptances.empty()); ++j) {
     const bool decides = deciding;
     bool bound = false, settled = false;
     const auto settle = [&](const auto& rows, const auto& pi) {
@@ -55,15 +58,11 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
       if (settled) break;
     }
     if (s == status::ok) continue;
-    if (!decides) return result;
-    if (bound) {
-      result.why = s;
-      return result;
-    }
-    g = j;
-    ended = s;
+    if (decides) result.why = s;
+    if (!decides || bound) return result;
+    g = j;  // the draft ends before it
   }
-  if (deciding) result.why = by.draw_bonus(laws, drafted, g, ended, out, result);
+  if (deciding) result.why = by.draw_bonus(laws, drafted, g, result.why, out, result);
   return result;
 }
 

@@ -30,6 +30,17 @@ struct numbers_of_request {
     return specagg::inverse_transform(w, uniform(m));
   }
 };
+// Likewise, for threads that can read any token of a row alone.
+struct numbers_of_lanes : numbers_of_request {
+  // How many of the drafted tokens 0, 1, ... judge(j) accepts, the threads of a warp each another
+  // one. Every warp does the same.
+  __device__ std::size_t leading(std::size_t count, const auto& judge) const {
+    static_assert(positions <= 32);
+    const std::size_t lane = threadIdx.x % 32;
+    const unsigned accepted = __ballot_sync(~0u, lane < count && judge(lane));
+    return std::size_t(__ffs(int(~accepted))) - 1;
+  }
+};
 
 }  // namespace cuda::detail
 SPECAGG_END

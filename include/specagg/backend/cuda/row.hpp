@@ -299,9 +299,7 @@ class device_row {
   __device__ block open(std::size_t begin, std::size_t) const { return {row_, facts(), begin}; }
 
  private:
-  __device__ const row_facts& facts() const {
-    return *facts_;
-  }
+  __device__ const row_facts& facts() const { return *facts_; }
   raw_row<S, Whole> row_;
   Together* together_;
   const row_facts* facts_;

@@ -188,14 +188,17 @@ __global__ void __launch_bounds__(threads, 2)
   alignas(16) __shared__ unsigned char fact_memory[sizeof(known) * (2 * most_drafted + 2)];
   auto together = b.together(*reinterpret_cast<shared_memory*>(memory));
   auto* facts = reinterpret_cast<known*>(fact_memory);
-  const std::size_t r = blockIdx.x / together.size();
+  const unsigned r = blockIdx.x / together.size();
   if (b.is_finished(r)) return;
   alignas(16) __shared__ unsigned char chooser_memory[sizeof(numbers_of_request)];
-  auto& chooser = *reinterpret_cast<numbers_of_request*>(chooser_memory);
+  using numbers =
+      std::conditional_t<decltype(together)::are_shared, numbers_of_request, numbers_of_lanes>;
+  auto& chooser = *reinterpret_cast<numbers*>(chooser_memory);
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
   chooser.draw_all(seed, request, std::uint32_t(b.start[r]));
   __shared__ token_id ids[most_drafted + 1];
-  if (threadIdx.x < b.tokens_given(r)) ids[threadIdx.x] = b.token_of(r, threadIdx.x);
+  const std::size_t given = b.tokens_given(r);
+  if (threadIdx.x < given) ids[threadIdx.x] = b.token_of(r, threadIdx.x);
   b.find_facts(r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
   const auto q_rows = rows_of(b.draft_range(r).count, [&](std::size_t j) {
     return b.known_row(b.q_row(r, j), facts[j], together);
@@ -213,10 +216,10 @@ __global__ void __launch_bounds__(threads, 2)
   auto* const emissions = reinterpret_cast<emission*>(emission_memory);
   auto* const acceptances = reinterpret_cast<draft_acceptance*>(acceptance_memory);
   double scratch[most_drafted + 1];
-  draft drafted{{ids, b.tokens_given(r)}, std::uint32_t(b.start[r]), b.end_of_text, b.bonus_of(r)};
+  draft drafted{{ids, given}, std::uint32_t(b.start[r]), b.end_of_text, b.bonus_of(r)};
   drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
   // too many tokens have no room, with or without a bonus: the verifier refuses them
-  const std::size_t room = drafted.size() > b.most ? b.most : b.most + 1;
+  const std::size_t room = drafted.tokens.size() > b.most ? b.most : b.most + 1;
   const verdict v = by.verify(drafted, q_rows, p_rows, policies[r], chooser,
                               std::span<emission>(emissions, room), std::span<double>(scratch));
   b.finish(together, out, r, verified{v, emissions, acceptances});

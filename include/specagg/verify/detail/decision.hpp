@@ -134,6 +134,24 @@ SPECAGG_FUNCTION status bonus_of(const law_source<Policy, QRows, PRows>& of, bon
   return of.with_law(g, draw);
 }
 
+// Whether the threads of a device judge drafted tokens at the same time, each another one: the
+// chooser has leading(count, judge), which says how many of the tokens 0, 1, ... judge(j) accepts.
+// A law must capture nothing: then it makes no sum, in which all threads would work together.
+template <class C, class Policy, class QRows, class PRows>
+constexpr bool judges_at_once = [] {
+  if constexpr (requires(const std::remove_cvref_t<C>& c) {
+                  c.leading(std::size_t(), static_cast<bool (*)(std::size_t)>(nullptr));
+                } && !PolicyList<Policy> && !CompiledForEach<Policy> &&
+                !Misfit<misfit_of_law<Policy, QRows, PRows>>) {
+    using rows = decltype(detail::pair_for<Policy>(std::declval<const row_of_list<QRows>&>(),
+                                                   std::declval<const row_of_list<PRows>&>()));
+    return std::is_empty_v<decltype(detail::bind_law(std::declval<const rows&>(),
+                                                     std::declval<const Policy&>()))>;
+  } else {
+    return false;
+  }
+}();
+
 // All draws of one call: they share the position at which the draft starts, the random numbers, and
 // memory for sums of weights.
 template <class C>
@@ -188,6 +206,26 @@ struct drawing {
   // True with probability min(1, pi(y) / q(y)). j: the position of the draft.
   SPECAGG_FUNCTION bool keep(const examined& d, std::size_t j) const {
     return chooser.coin(at(stream::coin, j), d.w, d.t);
+  }
+  // Accepts the first drafted tokens that a verifier would accept one after the other, and says how
+  // many. Each thread judges the token with its own number and has only this emission in `out`.
+  template <class Laws>
+  SPECAGG_FUNCTION std::size_t accept_at_once(const Laws& laws, const draft& drafted,
+                                              std::span<emission> out, verdict& result) const {
+    const std::size_t n = chooser.leading(drafted.size(), [&](std::size_t j) {
+      bool kept = false;
+      const auto judge = [&](const auto& rows, const auto& pi) {
+        const auto d = detail::examine(rows, pi, drafted.tokens[j]);
+        kept = d.e.why == status::ok && d.w < std::numeric_limits<double>::infinity() &&
+               (has_draft<decltype(rows)> || d.w >= 1) && keep(d, j);
+        out[j] = d.e;
+        return status::ok;
+      };
+      return laws.template with_law<draft_row::unless_greedy>(j, judge) == status::ok && kept;
+    });
+    result.accepted = result.emitted = n;
+    if (drafted.ends_text(n)) result.ended = drafted.tokens[n - 1];
+    return n;
   }
   // Draws the token that replaces a rejected one from the residual norm((claim pi - q)+). A
   // rejection implies that the residual has mass. If round-off left none, it draws from pi; and if
