@@ -46,7 +46,8 @@ _TEXT = """#include <specagg/backend/cuda/call.hpp>
 static_assert(std::string_view(std::tuple_element_t<{number}, specagg::all_verifiers>::name) == "{verifier}", "{others}");
 extern "C" int specagg_verify(const specagg::cuda::ragged_call* call, const double* parameters, void* stream) {{
   constexpr specagg::cuda::numbered_verifier<{number}> verifier;
-  return specagg::cuda::verify_call<{target}, {draft}, {filtered}>(*call, {policies}, verifier, stream);
+  constexpr auto kernels = specagg::cuda::kernels::SPECAGG_KERNELS;
+  return specagg::cuda::verify_call<{target}, {draft}, {filtered}, kernels>(*call, {policies}, verifier, stream);
 }}
 extern "C" long long specagg_storage(const specagg::cuda::ragged_call* call) {{
   return specagg::cuda::storage_of_call<{target}, {draft}, {filtered}>(*call);
@@ -181,12 +182,18 @@ def _name(key: str) -> str:
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
 
 
-def compiled(text: str, arch: str, how: Nvcc) -> pathlib.Path:
-    """The library of this text: the wheel's, or compiled unless the cache has it."""
+def _kernels(which: str) -> list[str]:
+    """Flags. which: of enum kernels (backend/cuda/call.hpp)."""
+    return [f"-DSPECAGG_KERNELS={which}"]
+
+
+def compiled(text: str, arch: str, how: Nvcc, kernels: str = "both") -> pathlib.Path:
+    """The library of this text: the wheel's, which has both kernels; or, compiled unless the cache has it, of these
+    kernels alone."""
     brought, old = BROUGHT / _name(text), arch.startswith("sm_") and int(arch[3:]) < int(_ARCHS[0][3:])
     if brought.is_file() and not old:
         return brought
-    flags = how.flags([f"-arch={arch}"])
+    flags = how.flags([f"-arch={arch}"]) + _kernels(kernels)
     key = "\n".join([text, *flags, *how.libraries(), _version(how.compiler()), _headers_hash(include())])
     path = cache() / _name(key)
     if not path.is_file():
@@ -206,7 +213,7 @@ def usual_texts() -> list[str]:
 def build(folder: pathlib.Path, texts: Sequence[str], how: Nvcc) -> None:
     """Compiles what a wheel brings, for devices from the first of _ARCHS on."""
     code = dict.fromkeys(_ARCHS, "") | {_ARCHS[-1]: f",compute_{_ARCHS[-1][3:]}"}  # newer devices compile the last
-    flags = how.flags([f"-gencode=arch=compute_{arch[3:]},code=[{arch}{more}]" for arch, more in code.items()]) + how.small
+    flags = how.flags([f"-gencode=arch=compute_{arch[3:]},code=[{arch}{more}]" for arch, more in code.items()]) + how.small + _kernels("both")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda text: _compile(text, flags, how, folder / _name(text)), texts))
 
@@ -215,10 +222,10 @@ _loaded: dict[pathlib.Path, Any] = {}
 _lock = threading.Lock()
 
 
-def load(text: str, arch: str, how: Nvcc) -> Any:
-    """The functions of this text."""
+def load(text: str, arch: str, how: Nvcc, kernels: str = "both") -> Any:
+    """The functions of this text, for rows of these kernels."""
     with _lock:
-        path = compiled(text, arch, how)
+        path = compiled(text, arch, how, kernels)
         if path not in _loaded:
             library = ctypes.CDLL(str(path))
             library.specagg_verify.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

@@ -2,8 +2,10 @@
 """Verification of torch tensors where they are, on a CUDA device: verify(), with the tokens of specagg.verify().
 
 The kernels are the C++ library's (backend/cuda), compiled by nvcc for a policy, a verifier and types of rows when they
-are first used: half a minute, once; the result is kept in a cache. verify() waits for nothing, so it may be
-captured in a CUDA graph after its first call, and torch.compile takes it as the operator specagg::verify.
+are first used: some 10 seconds, once; the result is kept in a cache. Rows that cannot be read four logits at a time (masks, a
+vocabulary, strides or addresses that are no multiples of four elements) have kernels of their own, compiled when they are
+first used. verify() waits for nothing, so it may be captured in a CUDA graph after its first call, and torch.compile
+takes it as the operator specagg::verify.
 """
 
 from __future__ import annotations
@@ -165,6 +167,14 @@ def _array(x: Tensor | None) -> _nvcc.Array:
     return _nvcc.Array(_pointer(x), 0 if x is None else x.element_size())
 
 
+def _kernels(given: Mapping[str, Tensor | None]) -> str:
+    """Which kernels these tensors need, as rows_in_fours() of backend/cuda/launch.hpp says."""
+    rows = [x for x in (given["target"], given["draft"]) if x is not None]
+    masked = given["target_mask"] is not None or given["draft_mask"] is not None
+    whole = all(x.shape[1] % 4 == x.stride(0) % 4 == x.data_ptr() % (4 * x.element_size()) == 0 for x in rows)
+    return "whole" if whole and not masked else "others"
+
+
 def _arch(device: torch.device) -> str:
     if device.type != "cuda":
         return "none"
@@ -204,7 +214,7 @@ def _run(text: str, tensors: List[Optional[Tensor]], most: int, flags: List[int]
         setattr(call, name, _array(x) if name in _nvcc.ARRAYS else _pointer(x))
     if log_probs:
         call.log_pi, call.log_p = out[4].data_ptr(), out[5].data_ptr()
-    library = _nvcc.load(text, _arch(target.device), _how)
+    library = _nvcc.load(text, _arch(target.device), _how, _kernels(given))
     drawn = bonus_from == _BONUS[True] and given["bonus"] is None
     if drawn and not draft_bonus and library.specagg_reads_draft() and draft is not None:
         raise ValueError(f"draft rows: {list(draft.shape)}; this policy reads the draft's row at the bonus position, too: "

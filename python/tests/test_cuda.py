@@ -376,6 +376,29 @@ def test_the_cache(monkeypatch, emulator, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2  # nothing is left of what failed
 
 
+def test_kernels_for_the_rows(monkeypatch):
+    b, asked, load = Batch(), [], _nvcc.load
+    monkeypatch.setattr(_nvcc, "load", lambda *how: asked.append(how[3]) or load(*how))
+
+    def moved(x, stride, offset):
+        rows = torch.zeros(offset + len(x) * stride)[offset:].view(len(x), stride)[:, : b.V]
+        return rows.copy_(x)
+
+    here, mask = b.here(b.q), torch.full((len(b.p), (b.V + 31) // 32), -1, dtype=torch.int32)
+    calls = [("whole", b.q, {}), ("whole", moved(b.q, 304, 4), dict(target=moved(b.p, 308, 8))),
+             ("others", moved(b.q, 301, 0), {}), ("others", moved(b.q, 304, 1), {}), ("others", b.q, dict(target_mask=mask)),
+             ("others", b.q, dict(target=moved(b.p, 302, 0))), ("others", b.q, dict(target=moved(b.p, 304, 2)))]
+    for _, q, more in calls:
+        agree(b.there(q, **more), here)
+    assert asked == [kernels for kernels, *_ in calls]
+    odd = Batch(V=299)
+    agree(odd.there(odd.q), odd.here(odd.q))
+    assert asked[-1] == "others"
+    monkeypatch.setattr(cuda, "_kernels", lambda given: "whole")
+    with pytest.raises(RuntimeError, match="^specagg.cuda: cudaErrorInvalidValue"):
+        odd.there(odd.q)
+
+
 @pytest.mark.parametrize("field", ["end_count", "storage_bytes"])
 def test_a_negative_size_is_an_error(field, monkeypatch):
     b, load = Batch(), _nvcc.load
@@ -420,7 +443,7 @@ def test_what_a_wheel_brings(monkeypatch, emulator, tmp_path):
     assert path.parent == _nvcc.BROUGHT and not ran
     agree(b.there(b.q), b.here(b.q))
     for arch, known in ("sm_75", False), ("sm_80", True), ("sm_121", True):
-        assert (_nvcc.compiled(name[0], arch, emulator) == path) == known
+        assert (_nvcc.compiled(name[0], arch, emulator, "whole") == path) == known
 
 
 def test_the_struct_is_that_of_the_header():
@@ -561,7 +584,8 @@ def test_nvcc_compiles_the_text(arch, tmp_path, monkeypatch):
         pytest.skip(str(e))
     monkeypatch.setenv("SPECAGG_CACHE", str(tmp_path))
     policy = cuda._policy_text(mixed if arch == "sm_80" else "lossy:alpha=0.2", {}, ())[0]
-    path = _nvcc.compiled(_nvcc.text_of(policy, "token", "specagg::bf16", "specagg::cuda::probability"), arch, how)
+    kernels = "whole" if arch == "sm_80" else "both"
+    path = _nvcc.compiled(_nvcc.text_of(policy, "token", "specagg::bf16", "specagg::cuda::probability"), arch, how, kernels)
     for name in ("specagg_verify", "specagg_storage", "specagg_reads_draft", "specagg_error"):
         assert name.encode() in path.read_bytes()
 

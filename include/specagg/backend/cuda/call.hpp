@@ -47,7 +47,20 @@ namespace cuda {
 // The struct that such a function takes: plain data, the same in every translation unit.
 using ragged_call = cuda_call::ragged;
 
+// The rows that a function has kernels for. `whole` are faster: without masks, and the vocabulary,
+// the strides and the addresses are multiples of four elements. The kernels of `others` read any
+// rows. Both take twice as long to compile.
+enum class kernels { both, whole, others };
+
 namespace detail {
+template <bool Filtered, kernels For>
+struct rows_read {
+  template <class B, bool Whole>
+  using type =
+      std::conditional_t<Filtered,
+                         filtered_drafts<B, For == kernels::both ? Whole : For == kernels::whole>,
+                         drafts<B, For == kernels::both ? Whole : For == kernels::whole>>;
+};
 inline integers integers_of(const cuda_call::array& x) {
   return x.element_bytes == 8 ? integers(static_cast<const std::int64_t*>(x.at))
                               : integers(static_cast<const std::int32_t*>(x.at));
@@ -111,13 +124,21 @@ inline ragged_outcome outcome_of(const ragged_call& c) {
 
 // verify() of the call's batch, on the device that the call names, in `stream`, a cudaStream_t. The
 // status is a cudaError_t. Filtered: the batch is a filtered_batch; else the filters are not read.
-template <class S, class Draft, bool Filtered = false, class Policy, class Verifier>
+// cudaErrorInvalidValue also for rows that the kernels are not for.
+template <class S, class Draft, bool Filtered = false, kernels For = kernels::both, class Policy,
+          class Verifier>
 int verify_call(const ragged_call& c, const Policy& policy, const Verifier& verifier,
                 void* stream) {
-  if (c.storage_bytes < 0 || c.end_count < 0) return cudaErrorInvalidValue;
+  const auto b = detail::batch_of<S, Draft, Filtered>(c);
+  const bool reads = !std::is_same_v<Draft, one_hot>;
+  if (c.storage_bytes < 0 || c.end_count < 0 ||
+      (For == kernels::whole && !detail::rows_in_fours(b, reads)))
+    return cudaErrorInvalidValue;
   if (const auto e = cudaSetDevice(int(c.device)); e != cudaSuccess) return e;
-  return verify(detail::batch_of<S, Draft, Filtered>(c), policy, verifier, detail::outcome_of(c),
-                c.storage, std::size_t(c.storage_bytes), static_cast<cudaStream_t>(stream));
+  return detail::verify_drafts<detail::rows_read<Filtered, For>::template type>(
+      detail::ragged<std::remove_const_t<decltype(b)>>{b}, policy, verifier, detail::outcome_of(c),
+      c.storage, std::size_t(c.storage_bytes), verify_storage(b),
+      static_cast<cudaStream_t>(stream));
 }
 // The bytes of storage that this call needs.
 template <class S, class Draft, bool Filtered = false>
