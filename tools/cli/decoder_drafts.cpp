@@ -22,7 +22,7 @@ constexpr std::size_t most_automatic = 32;  // tokens drafted by --gamma auto, a
 // levels, and children of a node, of --tree auto
 constexpr std::size_t deepest_tree = 8, widest_tree = 4;
 
-// What --synthetic-acceptance-length asks for; null: nothing.
+// What --synthetic-acceptance-length or -rates ask for; null: nothing.
 const synthetic_acceptance* asked_for(const std::optional<synthetic_acceptance>& synthetic) {
   return synthetic ? &*synthetic : nullptr;
 }
@@ -99,6 +99,24 @@ constexpr drafter_word drafter_words[] = {
            counts_drafter<float>(vocabulary, j.text.tokens.size(), gamma, j.sample, &j.counted));
      }}};
 
+// What the options ask for; the rates stay theirs.
+std::optional<synthetic_acceptance> synthetic_of(const generate_options& o, const decoder& d) {
+  const std::vector<double>& rates = o.synthetic_rates;
+  if (!o.synthetic_length && rates.empty()) return std::nullopt;
+  const std::string given =
+      o.synthetic_length ? fmt::format("--synthetic-acceptance-length {:g}", *o.synthetic_length)
+                         : fmt::format("--synthetic-acceptance-rates {:g}", fmt::join(rates, ","));
+  if (d.automatic) refuse(given, "--gamma auto drafts by what is accepted");
+  const auto how = o.synthetic_length ? synthetic_acceptance{*o.synthetic_length}
+                                      : synthetic_acceptance::of_rates(rates);
+  if (!how.valid()) refuse(given, "has a number above the one before it");
+  if (rates.size() > d.drafts)
+    refuse(given, fmt::format("has {} numbers, and --gamma is {}", rates.size(), d.drafts));
+  if (how.length > double(d.drafts + 1))
+    refuse(given, fmt::format("--gamma {} has at most {} tokens a round", d.drafts, d.drafts + 1));
+  return how;
+}
+
 // Towards p alone, drafted by what --draft names.
 void with_drafters(decoder& d, const generate_options& o, bool towards_p) {
   if (!towards_p)
@@ -152,7 +170,7 @@ void with_models(decoder& d, const generate_options& o, const any_policy& policy
   // acceptances cost a pass over both rows of every drafted position
   const bool measure = o.compare;
   if (d.synthetic && (raw || stateful))
-    refuse("--synthetic-acceptance-length",
+    refuse(o.synthetic_length ? "--synthetic-acceptance-length" : "--synthetic-acceptance-rates",
            "--policy " + d.policy + (stateful ? " has a state" : " combines raw logits"));
   d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
                synthetic = d.synthetic,
@@ -212,14 +230,7 @@ void prepare_speculative(decoder& d, const generate_options& o) {
   if (gamma.size() != 1)
     refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
-  if (o.synthetic_length) {
-    if (d.automatic || *o.synthetic_length > double(d.drafts + 1))
-      refuse(fmt::format("--synthetic-acceptance-length {:g}", *o.synthetic_length),
-             d.automatic
-                 ? "--gamma auto drafts by what is accepted"
-                 : fmt::format("--gamma {} has at most {} tokens a round", d.drafts, d.drafts + 1));
-    d.synthetic = specagg::synthetic_acceptance{*o.synthetic_length};
-  }
+  d.synthetic = synthetic_of(o, d);
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
   const std::shared_ptr<const stateful_policy> stateful = parse_stateful(d.policy);

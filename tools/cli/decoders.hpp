@@ -69,8 +69,8 @@ struct decoder {
   // of --decoder speculative, in the order in which they are asked: lookup, counts, model; a model
   // is the last
   std::vector<std::string> drafters;
-  bool lookup_first = false;  // before models that take turns
-  std::optional<specagg::synthetic_acceptance> synthetic;
+  bool lookup_first = false;                               // before models that take turns
+  std::optional<specagg::synthetic_acceptance> synthetic;  // with rates that the options hold
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary,
                                                                 std::size_t most)>

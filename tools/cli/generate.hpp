@@ -21,7 +21,8 @@ struct generate_options {
   std::string tree, propose;               // the same
   std::optional<std::size_t> longest_run;  // the same
   std::string space;                       // empty: the policy's own default
-  std::optional<double> synthetic_length;  // none: drafts are verified
+  std::optional<double> synthetic_length;  // none: drafts are verified, as without rates
+  std::vector<double> synthetic_rates;     // the same by position
   // none: a bundled one, or with chat the first line of standard input
   std::optional<std::string> prompt;
   std::string prompt_file;

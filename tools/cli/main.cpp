@@ -114,6 +114,15 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
                 "models say; the text has no law")
       ->type_name("NUMBER")
       ->check(CLI::Range(1.0, double(cli::most_drafted + 1)));
+  g->add_option(
+       "--synthetic-acceptance-rates", o.synthetic_rates,
+       "The same by position: how often at least the first, the first two, ... drafted tokens are "
+       "accepted; at most gamma numbers, none above the one before it")
+      ->type_name("NUMBER,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0.0, 1.0))
+      ->excludes("--synthetic-acceptance-length");
   add_tree(g, o.tree, o.propose, "N,N,...|auto");
   g->add_option(
       "--longest-run", o.longest_run,
