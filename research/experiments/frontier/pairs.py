@@ -139,7 +139,11 @@ def weights(kind, data):
 
 
 def rounded(x, bits):
-    """The blocks of Q4_1 that are nearest to x, of k below 2^bits."""
+    """The blocks of Q4_1 that are nearest to x, of k below 2^bits; some at a time, which stay in a core's cache."""
+    return b"".join(rounded_blocks(x[i:i + 2048], bits) for i in range(0, len(x), 2048))
+
+
+def rounded_blocks(x, bits):
     top, low, high = 2**bits - 1, x.min(1, keepdims=True), x.max(1, keepdims=True)
     middle, best, error = (low + high) / 2, None, None
     for part in (1.0, 0.85, 0.7):  # of the range: what is beyond gets its ends
@@ -162,12 +166,14 @@ def rounded(x, bits):
     return np.concatenate([ends, k[:, :16] | k[:, 16:] << 4], axis=1).tobytes()
 
 
-def round_all(model, path, bits_of):
-    """Writes the file; the norms are floats and stay."""
-    out = []
+def round_all(model, path, bits_of, known=None):
+    """Writes the file; the norms are floats and stay. known: tensors that other files have, too, by name and bits."""
+    out, known = [], {} if known is None else known
     for name, shape, kind, data in model.tensors:
         bits = None if kind == F32 else bits_of(name)
-        out.append([name, shape, kind, data] if bits is None else [name, shape, Q4_1, rounded(weights(kind, data), bits)])
+        if bits is not None and (name, bits) not in known:
+            known[name, bits] = rounded(weights(kind, data), bits)
+        out.append([name, shape, kind, data] if bits is None else [name, shape, Q4_1, known[name, bits]])
     write(path, model, [value for _, value in model.values], out)
 
 
@@ -214,11 +220,12 @@ def main(arguments):
         path = folder / f"layers-{layers - len(gone)}.gguf"
         print(path.stem, leave_out(model, path, gone), whole)
         return
+    known = {}
     for name, bits_of in ROUNDED.items():
         bits_of = of_layers(bits_of) if len(arguments) == 3 else bits_of
         path = folder / f"{name}.gguf"
         if not path.exists() or path.stat().st_mtime < pathlib.Path(__file__).stat().st_mtime:
-            round_all(model, path, bits_of)
+            round_all(model, path, bits_of, known)
         print(path.stem, real_size(model, bits_of), whole)
 
 
