@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iterator>
@@ -35,9 +36,10 @@ inline std::uint64_t hash(std::uint64_t h, const std::string& bytes) {  // FNV-1
   for (const char c : bytes) h = (h ^ std::uint8_t(c)) * 0x100000001b3;
   return h;
 }
-// The parts that have `only` in their name, and those that they need.
+// The parts that have one of `only` in their name, and those that they need; all, if it is empty.
 template <class Lab>
-std::vector<bool> parts_due(const std::vector<part<Lab>>& parts, const std::string& only) {
+std::vector<bool> parts_due(const std::vector<part<Lab>>& parts,
+                            const std::vector<std::string>& only) {
   std::vector<bool> due(parts.size());
   const auto ask = [&](auto& self, std::size_t i) -> void {
     due[i] = true;
@@ -46,7 +48,10 @@ std::vector<bool> parts_due(const std::vector<part<Lab>>& parts, const std::stri
       if (needs.find(fmt::format(" {} ", parts[k].name)) != std::string::npos) self(self, k);
   };
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (std::string(parts[i].name).find(only) != std::string::npos) ask(ask, i);
+    if (only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& one) {
+          return std::string(parts[i].name).find(one) != std::string::npos;
+        }))
+      ask(ask, i);
   return due;
 }
 // Under its name only when it is all there.
@@ -68,11 +73,11 @@ inline std::string content(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Runs the parts that have `only` in their name, and those that they need. inputs: what the numbers
-// depend on, the program among them.
+// Runs the parts that have one of `only` in their name, and those that they need. inputs: what the
+// numbers depend on, the program among them.
 template <class Lab>
-void run(const std::vector<part<Lab>>& parts, const settings& how, const std::string& only,
-         const std::vector<std::filesystem::path>& inputs) {
+void run(const std::vector<part<Lab>>& parts, const settings& how,
+         const std::vector<std::string>& only, const std::vector<std::filesystem::path>& inputs) {
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t from = 0xcbf29ce484222325;
   for (const auto& file : inputs) from = detail::hash(from, content(file));
@@ -128,7 +133,7 @@ int program(int argc, char** argv, const char* name, const char* about,
             const std::vector<part<Lab>>& parts, std::vector<std::filesystem::path> inputs) {
   CLI::App app(about, name);
   settings how;
-  std::string only;
+  std::vector<std::string> only;
   app.add_flag("--quick", how.quick, "Few positions and tokens");
   app.add_option("--seed", how.seed, "Of all random numbers")->capture_default_str();
   app.add_option("--threads", how.threads, "Of the exact parts; 0: one for each core")
@@ -137,7 +142,10 @@ int program(int argc, char** argv, const char* name, const char* about,
   app.add_option("--out", how.out,
                  "Folder of the CSV files; parts that are there are not run again")
       ->capture_default_str();
-  app.add_option("--part", only, "Only the parts with this in their name, and what they need");
+  app.add_option(
+         "--part", only,
+         "Only the parts with this in their name, and what they need; may be given several times")
+      ->allow_extra_args(false);
   cli::check_values_of_all(app);
   try {
     app.parse(argc, argv);

@@ -29,6 +29,8 @@ add_test(NAME "bench: a part that fails ends no other part, and writes no page o
 specagg_tier("")
 add_test(NAME "experiments: documents are made of manual pages, text and HTML"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
+add_test(NAME "frontier: a quick run agrees if its program is right, and says what is not"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/frontier_quick.py)
 set(name "frontier: a draft is its model but for what was rounded or left out")
 add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/frontier_drafts.py)
 set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped:")

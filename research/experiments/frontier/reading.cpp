@@ -76,16 +76,20 @@ static token_id end_of(const cpu::llama& p) {
 }
 std::vector<written> chats(cpu::llama& p, const cpu::tokenizer& of,
                            const std::vector<std::string>& kinds, std::size_t each,
-                           std::size_t most, double temperature, std::uint64_t seed) {
+                           std::size_t most, double temperature, std::uint64_t seed,
+                           std::size_t every) {
   std::vector<written> all;
+  std::size_t n = 0;
   for (const std::string& kind : kinds)
-    for (std::size_t i = 1; i <= each; ++i) {
+    for (std::size_t i = 1; i <= each; ++i, ++n) {
+      if (n % every != 0) continue;
       written t{kind, i, 0,
                 turn(p.weights(), of,
                      cli::read_text(fmt::format("{}/../research/prompts/{}-{:02}.txt",
                                                 SPECAGG_MODELS, kind, i)))};
       t.prompt = t.tokens.size();
-      go_on(p, t, most, temperature, seed + all.size(), end_of(p));
+      t.place = n;
+      go_on(p, t, most, temperature, seed + n, end_of(p));
       all.push_back(std::move(t));
     }
   return all;
@@ -96,13 +100,15 @@ const std::vector<written>& texts_at(laboratory& l, double temperature) {
   cpu::llama p(target(), l.pool, 1024);
   const cpu::tokenizer tokenizer(p.weights().file);
   const std::uint64_t seed = 10000 * l.how.seed + std::uint64_t(1000 * temperature);
-  all = chats(p, tokenizer, {"story", "code", "rewrite"}, l.how.quick ? 2 : 10,
-              l.how.quick ? 12 : 48, temperature, seed);
-  std::size_t n = 0;
-  for (const question& q : questions_of(l.how.quick ? 2 : 30)) {
-    written t{"question", n++, 0, tokenizer.encode_inside(q.asked)};
+  const std::size_t every = l.how.quick ? 6 : 1, each = 10;
+  const std::vector<std::string> kinds{"story", "code", "rewrite"};
+  all = chats(p, tokenizer, kinds, each, 48, temperature, seed, every);
+  const auto questions = questions_of(30);
+  for (std::size_t n = 0; n < questions.size(); n += every) {
+    written t{"question", n, 0, tokenizer.encode_inside(questions[n].asked)};
     t.prompt = t.tokens.size();
-    go_on(p, t, l.how.quick ? 8 : 24, temperature, seed + 500 + n, end_of(p));
+    t.place = kinds.size() * each + n;
+    go_on(p, t, 24, temperature, seed + 501 + n, end_of(p));
     all.push_back(std::move(t));
   }
   return all;

@@ -36,12 +36,13 @@ struct question {
 };
 // The questions of texts.py, every n-th, so that there are about `most`.
 std::vector<question> questions_of(std::size_t most);
-// The prompts of research/prompts of some kinds, `each` of a kind, with what the target writes.
-// Temperature 0: its most likely tokens.
+// The prompts of research/prompts of some kinds, `each` of a kind, and of those every n-th, with
+// what the target writes. Temperature 0: its most likely tokens.
 std::vector<written> chats(cpu::llama& p, const cpu::tokenizer& of,
                            const std::vector<std::string>& kinds, std::size_t each,
-                           std::size_t most, double temperature, std::uint64_t seed);
-// The target's own texts at a temperature, drawn once.
+                           std::size_t most, double temperature, std::uint64_t seed,
+                           std::size_t every = 1);
+// The target's own texts at a temperature, drawn once. A quick run has every sixth of a full one's.
 const std::vector<written>& texts_at(laboratory& l, double temperature);
 
 // The logits before each token that follows the prompt.

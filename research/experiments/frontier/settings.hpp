@@ -20,6 +20,7 @@ struct written {
   std::string set;
   std::size_t number = 0, prompt = 0;
   std::vector<specagg::token_id> tokens;
+  std::size_t place = 0;  // among all texts of a full run, so what is drawn for it
 };
 // The positions of a continuation, or of the answer of a question, and rounds of drafts that begin
 // at some of them, each of gamma positions whose `next` is the drafted token.

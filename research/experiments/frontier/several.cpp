@@ -56,8 +56,8 @@ void several(laboratory& l, const char* draft, double temperature, table& out) {
   remembering q(q_model), p(p_model);
   const sampling by{.temperature = temperature, .top_p = top_p};
   const auto& texts = texts_at(l, temperature);
-  const std::size_t starts = 2, trees = 2;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
+  const std::size_t starts = 2, trees = l.how.quick ? 1 : 2;
+  for (std::size_t i = 0; i < texts.size(); i += l.how.quick ? 2 : 1) {
     const written& t = texts[i];
     for (const shape_of_drafts& of : shapes()) {
       std::array<double, 2> mean{};
@@ -65,15 +65,25 @@ void several(laboratory& l, const char* draft, double temperature, table& out) {
       for (std::size_t r = 0; r < starts; ++r)
         for (std::size_t k = 0; k < trees; ++k) {
           const std::size_t from = t.prompt + r * (t.tokens.size() - t.prompt) / starts;
-          const auto after = [&](remembering& model, const std::vector<token_id>& path) {
+          const auto text_after = [&](const std::vector<token_id>& path) {
             std::vector<token_id> all(t.tokens.begin(), t.tokens.begin() + std::ptrdiff_t(from));
             all.insert(all.end(), path.begin(), path.end());
-            return probabilities(model.row_after(all), by);
+            return all;
           };
-          const std::uint64_t seed = 100000 * l.how.seed + 100 * i + 10 * r + k;
-          const drafted_tree<float> drafts(
-              of.shape, of.kind, [&](const auto& path) { return after(q, path); },
-              [&](const auto& path) { return after(p, path); }, random_streams(seed));
+          const auto after = [&](remembering& model, const std::vector<token_id>& path) {
+            return probabilities(model.row_after(text_after(path)), by);
+          };
+          const std::uint64_t seed = 100000 * l.how.seed + 100 * t.place + 10 * r + k;
+          const auto drafted = [&](auto&& target_row) {
+            return drafted_tree<float>(
+                of.shape, of.kind, [&](const auto& path) { return after(q, path); }, target_row,
+                random_streams(seed));
+          };
+          // The target's rows do not change what is drafted: each path in one call.
+          const auto first = drafted([](const auto&) { return std::vector<float>(); });
+          for (const auto& path : first.paths)
+            if (path.size() == of.shape.size()) p.read(text_after(path), path.size() + 1);
+          const auto drafts = drafted([&](const auto& path) { return after(p, path); });
           const auto one = accepted(drafts, of.shape.size(), seed);
           for (std::size_t j = 0; j < 2; ++j) mean[j] += one[j] / double(starts * trees);
           nodes += double(drafts.tokens.size()) / double(starts * trees);

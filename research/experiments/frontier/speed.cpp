@@ -126,7 +126,7 @@ void speed(laboratory& l, const char* draft, double temperature, table& out) {
   cpu::llama p(target(), nullptr, 1024), q(draft_named(draft), nullptr, 1024);  // one thread
   const auto all = writers();
   const auto& texts = texts_at(l, temperature);
-  const std::size_t repetitions = l.how.quick ? 1 : 3, every = l.how.quick ? 1 : 3;
+  const std::size_t repetitions = l.how.quick ? 1 : 3, every = 3;
   std::mt19937 chance(std::uint32_t(l.how.seed));
   std::vector<float> rows;
   std::vector<std::size_t> order(all.size() + 3);  // the last three: calls
@@ -142,7 +142,7 @@ void speed(laboratory& l, const char* draft, double temperature, table& out) {
       std::shuffle(order.begin(), order.end(), chance);
       for (const std::size_t k : order) {
         if (k < all.size()) {
-          const counted c = write(q, p, t, all[k], temperature, 100 * l.how.seed + i);
+          const counted c = write(q, p, t, all[k], temperature, 100 * l.how.seed + t.place);
           out.add(all[k].rule, fmt::format("\"{}\"", all[k].text), t.set, t.number, r, c.calls,
                   c.tokens, c.ms, c.q_ms, c.p_ms, c.by_clock);
           continue;
