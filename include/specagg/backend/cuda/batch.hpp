@@ -69,8 +69,8 @@ concept RowBatch = Shape<B> && requires(const B& b, std::size_t r, std::size_t j
                                         block_sum<float>* sums, const void* row) {
   // [1 2] whether rows are Whole, and row<whole>(...) of the draft, and of the target
   { B::whole } -> std::convertible_to<bool>;
-  b.q_row(r, j);
-  b.p_row(r, j);
+  b.q_row(row_range(), j);
+  b.p_row(row_range(), j);
   // [1 2 h] rows of a request: in all, and before the target's
   { b.rows_of_request() } -> std::same_as<std::size_t>;
   { b.rows_of_draft } -> std::convertible_to<std::size_t>;
@@ -135,24 +135,24 @@ struct batch_rows : B {
   bool policy_reads_draft;
 
   SPECAGG_FUNCTION std::size_t rows_of_request() const { return rows_of_draft + B::most + 1; }
-  __device__ auto q_row(std::size_t r, std::size_t j) const {
-    return B::template row<Whole>(std::true_type(), draft_range(r).first + j);
-  }
-  __device__ auto p_row(std::size_t r, std::size_t j) const {
-    return B::template row<Whole>(std::false_type(), target_range(r).first + j);
-  }
   __device__ row_range draft_range(std::size_t r) const { return B::range_of(true, r); }
   __device__ row_range target_range(std::size_t r) const { return B::range_of(false, r); }
+  // Row j of a request whose rows are `own`. (A verifier finds its ranges once.)
+  __device__ auto q_row(row_range own, std::size_t j) const {
+    return B::template row<Whole>(std::true_type(), own.first + std::uint32_t(j));
+  }
+  __device__ auto p_row(row_range own, std::size_t j) const {
+    return B::template row<Whole>(std::false_type(), own.first + std::uint32_t(j));
+  }
   // f(row j of the draft or of the target, its temperature), unless the matrix ends before.
   __device__ void read_row(bool of_draft, std::size_t r, std::size_t j, const auto& f) const {
     const row_range own = B::range_of(of_draft, r);
     if (unsigned(j) >= own.count) return;
-    const std::size_t i = own.first + j;
     const double temperature = B::temperature_of(r, of_draft);
-    if constexpr (std::is_same_v<decltype(q_row(r, j)), decltype(p_row(r, j))>)
-      f(B::template row<Whole>(of_draft, i), temperature);
-    else if (of_draft) f(B::template row<Whole>(std::true_type(), i), temperature);
-    else f(B::template row<Whole>(std::false_type(), i), temperature);
+    if constexpr (std::is_same_v<decltype(q_row(own, j)), decltype(p_row(own, j))>)
+      f(B::template row<Whole>(of_draft, own.first + std::uint32_t(j)), temperature);
+    else if (of_draft) f(q_row(own, j), temperature);
+    else f(p_row(own, j), temperature);
   }
   __device__ block_sum<float>* sums_of(std::size_t r, std::size_t j, block_sum<float>* sums) const {
     const unsigned i = unsigned(r) * unsigned(rows_of_request()) + unsigned(j);

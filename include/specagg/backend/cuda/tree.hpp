@@ -155,12 +155,13 @@ __global__ void __launch_bounds__(threads, 1)
     for (tree_node& node : nodes) node = {};
   });
 
+  const row_range of_draft = b.draft_range(r), of_target = b.target_range(r);
   const auto p_row = [&](std::size_t n) {
-    return device_row(b.p_row(r, n), shared.facts[draft_rows + n], together);
+    return device_row(b.p_row(of_target, n), shared.facts[draft_rows + n], together);
   };
   const auto q_row = [&](std::size_t n) {
     // Policies that do not read the draft ask for no draft row, and there may be no such row.
-    return device_row(b.q_row(r, n), shared.facts[n], together);
+    return device_row(b.q_row(of_draft, n), shared.facts[n], together);
   };
   const auto law = [&](std::size_t i) {
     const std::uint32_t parent = tree.parents[i - 1];
@@ -186,8 +187,8 @@ __global__ void __launch_bounds__(threads, 1)
   v.why = status::invalid_parameter;
   if (siblings_together(tree))
     v = verifier.verify(
-        tree, rows_of(tree.size() + 1, law), rows_of(b.draft_range(r).count, q_row),
-        rows_of(b.target_range(r).count, p_row), policies[r], chooser,
+        tree, rows_of(tree.size() + 1, law), rows_of(of_draft.count, q_row),
+        rows_of(of_target.count, p_row), policies[r], chooser,
         tree_memory<float, collective<Whole>&>{
             {emissions, b.levels + 1}, nodes, {residual, b.levels * V}, {}, together});
   if (!together.writes()) return;

@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
-  using of_draft = decltype(rows.q_row(0, 0));
-  using of_target = decltype(rows.p_row(0, 0));
+  using of_draft = decltype(rows.q_row({}, 0));
+  using of_target = decltype(rows.p_row({}, 0));
   struct row_found {
     std::conditional_t<(sizeof(of_draft) > sizeof(of_target)), of_draft, of_target> row;
     float scale, per_scale;
@@ -179,8 +179,13 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
   const auto* of_drafts = reinterpret_cast<const of_draft*>(memory);
   sum_block_of(*of_drafts, b, found.scale, found.per_scale, confidence, found.sums, found.maxima);
 }
+
+// Thread blocks of verify_requests that share a multiprocessor. Rows of several devices that are
+// not whole need more registers than two leave.
+template <class Rows>
+inline constexpr int verifies_at_once = Rows::whole || !together_of<Rows>::are_shared ? 2 : 1;
 template <class Rows, class Policies, class Verifier, class Outcome>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, verifies_at_once<Rows>)
     verify_requests(Rows b, Policies policies, Verifier verifier, block_sum<float>* sums,
                     Outcome out) {
   alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
@@ -197,14 +202,20 @@ __global__ void __launch_bounds__(threads, 2)
   const auto seed = std::uint64_t(b.seed[r]), request = b.request ? std::uint64_t(b.request[r]) : r;
   chooser.draw_all(seed, request, std::uint32_t(b.start[r]));
   __shared__ token_id ids[most_drafted + 1];
-  const std::size_t given = b.tokens_given(r);
+  const auto given = unsigned(b.tokens_given(r));
   if (threadIdx.x < given) ids[threadIdx.x] = b.token_of(r, threadIdx.x);
+  __shared__ std::uint32_t first_row[2];  // of the draft and of the target
+  if (threadIdx.x < 2)
+    first_row[threadIdx.x] = threadIdx.x == 0 ? b.draft_range(r).first : b.target_range(r).first;
   b.find_facts(r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
-  const auto q_rows = rows_of(b.draft_range(r).count, [&](std::size_t j) {
-    return b.known_row(b.q_row(r, j), facts[j], together);
+  // drafted tokens without rows are rows themselves
+  constexpr bool has_rows =
+      !std::is_same_v<decltype(b.q_row({}, 0)), raw_row<one_hot, Rows::whole>>;
+  const auto q_rows = rows_of(has_rows ? b.rows_of_draft : std::size_t(given), [&](std::size_t j) {
+    return b.known_row(b.q_row({first_row[0], 0}, j), facts[j], together);
   });
-  const auto p_rows = rows_of(b.target_range(r).count, [&](std::size_t j) {
-    return b.known_row(b.p_row(r, j), facts[b.rows_of_draft + j], together);
+  const auto p_rows = rows_of(std::size_t(b.most + 1), [&](std::size_t j) {
+    return b.known_row(b.p_row({first_row[1], 0}, j), facts[b.rows_of_draft + j], together);
   });
   const auto by = [&] {
     if constexpr (requires { verifier(seed, request); }) return verifier(seed, request);
@@ -216,10 +227,10 @@ __global__ void __launch_bounds__(threads, 2)
   auto* const emissions = reinterpret_cast<emission*>(emission_memory);
   auto* const acceptances = reinterpret_cast<draft_acceptance*>(acceptance_memory);
   double scratch[most_drafted + 1];
-  draft drafted{{ids, given}, std::uint32_t(b.start[r]), b.end_of_text, b.bonus_of(r)};
+  draft drafted{{ids, std::size_t(given)}, std::uint32_t(b.start[r]), b.end_of_text, b.bonus_of(r)};
   drafted.acceptances = {acceptances, out.acceptances ? b.most : 0};
   // too many tokens have no room, with or without a bonus: the verifier refuses them
-  const std::size_t room = drafted.tokens.size() > b.most ? b.most : b.most + 1;
+  const std::size_t room = drafted.size() > b.most ? b.most : b.most + 1;
   const verdict v = by.verify(drafted, q_rows, p_rows, policies[r], chooser,
                               std::span<emission>(emissions, room), std::span<double>(scratch));
   b.finish(together, out, r, verified{v, emissions, acceptances});
