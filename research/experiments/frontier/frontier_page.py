@@ -342,7 +342,7 @@ def comparison(recorded, few):
     apart = sorted(((abs(before[key] - other[key][0]) / max(one[key][1] if key in one else 0, 1e-6), ", ".join(key))
                     for key in before.keys() & other.keys()), reverse=True)
     return {"count": len(far), "texts": [min(bounds), max(bounds)], "furthest": [shares[0][1], shares[0][0]], "missing": names[0],
-            "jumped": names[1], "beyond": [[name, share] for share, name in shares if share > 1], "same_texts": same_texts,
+            "jumped": names[1], "beyond": [[name, share] for share, name in shares if share > 1], "same_texts": same_texts, "drawn": "texts" in few,
             "again": len(apart), "others": [[name, x] for x, name in apart if x > 0.1] if same_texts else [],
             "gone": [", ".join(key) for key in before.keys() - other.keys()] if same_texts else []}
 

@@ -171,7 +171,7 @@ counted write(remembering& q, remembering& p, std::map<std::vector<token_id>, kn
 }  // namespace
 
 void greedy(laboratory& l, const char* draft, table& out) {
-  const std::size_t every = l.how.quick ? 2 : 3;  // text: each rule writes all of them anew
+  const std::size_t every = l.how.quick ? 2 : 1;  // text: each rule writes all of them anew
   cpu::llama p_model(target(), l.pool, 1024), q_model(draft_named(draft), l.pool, 1024);
   const auto end = token_id(p_model.weights().file.integer("tokenizer.ggml.eos_token_id"));
   remembering q(q_model), p(p_model);
