@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the device computes in its own way of a row's temperature.
+#define SPECAGG_SCALAR  // as cuda/agree.hpp
 #include <specagg/backend/cuda/row_sums.hpp>
 
 #include <cmath>
@@ -7,9 +8,8 @@
 
 #include "support/catch.hpp"
 
-namespace device = specagg::cuda::detail;
-
-TEST_CASE("cuda: the scale of a row is the quotient's, and its reciprocal is near", "[cuda]") {
+TEST_CASE("cuda: the scale of a row is the quotient's, and its reciprocal is near") {
+  namespace device = specagg::cuda::detail;
   std::mt19937_64 bits(71);
   const auto upto = [&](double most) { return std::ldexp(double(bits() >> 11), -53) * most; };
   const double least = 4.0 / double(std::numeric_limits<float>::max());
