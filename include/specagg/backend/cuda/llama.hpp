@@ -25,9 +25,9 @@
 #include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
-#include <specagg/backend/cuda/device.hpp>
+#include <specagg/backend/cuda/llama_device.hpp>
 #include <specagg/backend/cuda/llama_weights.hpp>
-#include <specagg/backend/cuda/product.hpp>
+#include <specagg/backend/cuda/llama_product.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
-#include <specagg/backend/cuda/device.hpp>
+#include <specagg/backend/cuda/llama_device.hpp>
 #include <specagg/error.hpp>
 
 SPECAGG_BEGIN

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/backend/cuda/device.hpp>
+#include <specagg/backend/cuda/llama_device.hpp>
 
 #include <cstdint>
 #include <string>

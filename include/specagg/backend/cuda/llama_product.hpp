@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <specagg/backend/cuda/device.hpp>
+#include <specagg/backend/cuda/llama_device.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/backend/cuda/product.hpp>
+#include <specagg/backend/cuda/llama_product.hpp>
 
 #include <algorithm>
 #include <cmath>
