@@ -24,8 +24,9 @@ using filtered_f32 = filtered_drafts<ragged<filtered_batch<float>>, Whole>;
 template <bool Whole>
 using shards = sharded_drafts<padded<sharded_batch<bf16>>, Whole>;
 
-#define SUM(...) \
-  template __global__ void specagg::cuda::detail::sum_rows(__VA_ARGS__, bool, block_sum<float>*);
+#define SUM(...)                                                                        \
+  template __global__ void specagg::cuda::detail::sum_rows(__VA_ARGS__, division, bool, \
+                                                           block_sum<float>*);
 #define FILTER(...) \
   template __global__ void specagg::cuda::detail::filter_rows(__VA_ARGS__, bool, block_sum<float>*);
 #define VERIFY(whole, batch, outcome, policy, verifier)                                          \

@@ -76,6 +76,18 @@ TEST_CASE("cuda: the numbers that are drawn first are those of random_streams") 
   }
 }
 
+TEST_CASE("cuda: a row's part and its request are a remainder and a quotient") {
+  constexpr unsigned end = 1u << 27;
+  for (unsigned n = 1; n <= 16; ++n) {
+    const device::detail::division by(n);
+    bool same = true;
+    for (unsigned i = 0; i < 100'000; ++i)
+      for (const unsigned x : {i, end - 1 - i, n * (i * 83) - 1, n * (i * 83)})
+        same = same && (x >= end || by.quotient(x) == x / n);
+    CHECK(same);
+  }
+}
+
 TEST_CASE("cuda: all thread blocks of a cluster have one maximum, also of -0 and +0") {
   numbers random(1);
   std::vector<float> x(12 * 1024);

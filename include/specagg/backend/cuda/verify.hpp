@@ -70,11 +70,15 @@ namespace detail {
 template <class B>
 struct padded : B {
   using B::requests, B::vocabulary, B::most, B::draft, B::target;
-  // rows of a request where there are no ranges, counted here: a thread would divide for each row
-  std::uint32_t draft_each, target_each;
+  // The rows of a matrix in 32 bits, as those of a row_range; and those of each request where there
+  // are no ranges, counted here: a thread would divide for each row.
+  struct counted {
+    std::uint32_t rows, each;
+  };
+  counted of_draft, of_target;
 
   padded(const B& b)
-      : B(b), draft_each(each_of(b.draft_count)), target_each(each_of(b.target_count)) {}
+      : B(b), of_draft(count_of(b.draft_count)), of_target(count_of(b.target_count)) {}
   __device__ std::size_t tokens_given(std::size_t /*r*/) const { return most; }
   __device__ token_id token_of(std::size_t r, std::size_t j) const {
     return this->tokens[unsigned(r) * unsigned(most) + unsigned(j)];
@@ -83,19 +87,19 @@ struct padded : B {
   __device__ double temperature_of(std::size_t r, bool /*of_draft*/) const {
     return this->temperature ? this->temperature[r] : 1;
   }
-  __device__ row_range range_of(bool of_draft, std::size_t r) const {
-    const row_range* const given = of_draft ? this->draft_rows : this->target_rows;
-    const std::size_t count = of_draft ? this->draft_count : this->target_count;
-    const std::uint32_t each = of_draft ? draft_each : target_each;
+  __device__ row_range range_of(bool is_draft, std::size_t r) const {
+    const row_range* const given = is_draft ? this->draft_rows : this->target_rows;
+    const std::uint32_t rows = is_draft ? of_draft.rows : of_target.rows,
+                        each = is_draft ? of_draft.each : of_target.each;
     const row_range wanted = given ? given[r] : row_range{std::uint32_t(r) * each, each};
-    const std::size_t left = wanted.first < count ? count - wanted.first : 0;
-    return {wanted.first, wanted.count < left ? wanted.count : std::uint32_t(left)};
+    const std::uint32_t left = wanted.first < rows ? rows - wanted.first : 0;
+    return {wanted.first, wanted.count < left ? wanted.count : left};
   }
   template <bool Whole>
-  __device__ auto row(bool of_draft, std::size_t i) const {
-    return row_of_matrix<Whole>(of_draft ? draft : target,
-                                of_draft ? this->draft_stride : this->target_stride, i,
-                                of_draft ? this->draft_mask : this->target_mask, i, vocabulary);
+  __device__ auto row(bool is_draft, std::size_t i) const {
+    return row_of_matrix<Whole>(is_draft ? draft : target,
+                                is_draft ? this->draft_stride : this->target_stride, i,
+                                is_draft ? this->draft_mask : this->target_mask, i, vocabulary);
   }
   __device__ void write(const outcome& out, std::size_t r, const verified& f) const {
     const std::size_t lane = threadIdx.x % 32;
@@ -122,8 +126,10 @@ struct padded : B {
   }
 
  private:
-  std::uint32_t each_of(std::size_t count) const {
-    return std::uint32_t(requests > 0 ? count / requests : 0);
+  counted count_of(std::size_t rows) const {
+    constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
+    return {std::uint32_t(rows < most_rows ? rows : most_rows),
+            std::uint32_t(requests > 0 ? rows / requests : 0)};
   }
 };
 
@@ -134,12 +140,20 @@ inline constexpr int sums_at_once = Rows::whole && sizeof(*std::declval<Rows>().
                                             sizeof(*std::declval<Rows>().target) <= 2
                                         ? 4
                                         : 2;
-// A thread block reads 16 blocks of one row, 16 threads each: those of part blockIdx.y of row
-// blockIdx.z of request blockIdx.x, so that nothing is divided. Its first warp finds the row and
-// its scales. (If every warp did, that would be a fifth of all instructions.)
+// Divides numbers below 2^27 by a number up to 16 that the host knows.
+struct division {
+  unsigned by, factor;
+  explicit division(unsigned n) : by(n), factor(((1u << 31) + n - 1) / n) {}
+  __device__ unsigned quotient(unsigned x) const {
+    return unsigned(std::uint64_t(x) * factor >> 31);
+  }
+};
+// A thread block reads 16 blocks of one row, 16 threads each. The parts of a row come one after the
+// other, then the requests, then the rows of a request (blockIdx.y). The first warp finds the row
+// and its scales. (If every warp did, that would be a fifth of all instructions.)
 template <class Rows>
 __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
-    sum_rows(Rows rows, bool confidence, block_sum<float>* sums) {
+    sum_rows(Rows rows, division parts, bool confidence, block_sum<float>* sums) {
   refuse_flags_that_change_bits();
   start_next_kernel();
   using of_draft = decltype(rows.q_row({}, 0));
@@ -149,12 +163,14 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
     float scale, per_scale;
     block_sum<float>* sums;  // null: the row is not due, or has no valid temperature
     decltype(rows.maxima_of(0, nullptr)) maxima;
+    unsigned first;  // block
   };
   alignas(row_found) __shared__ unsigned char memory[sizeof(row_found)];
   auto& found = *reinterpret_cast<row_found*>(memory);
   if (threadIdx.x < 32) {
-    const unsigned r = blockIdx.x, j = blockIdx.z, i = r * unsigned(rows.rows_of_request()) + j;
-    const bool notes = threadIdx.x == 0 && blockIdx.y == 0;
+    const unsigned r = parts.quotient(blockIdx.x), part = blockIdx.x - r * parts.by, j = blockIdx.y,
+                   i = r * unsigned(rows.rows_of_request()) + j;
+    const bool notes = threadIdx.x == 0 && part == 0;
     if (threadIdx.x == 0) found.sums = nullptr;
     if (notes) rows.note_row(i, static_cast<const of_target*>(nullptr), 0, sums);
     rows.read(r, j, [&]<class Row>(const Row& row, double temperature) {
@@ -167,13 +183,14 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
       if (std::is_same_v<Row, raw_row<probability, Rows::whole>> || scales.valid)
         found.sums = rows.sums_of(r, j, sums);
       found.maxima = rows.maxima_of(i, sums);
+      found.first = part * groups;
     });
   }
   __syncthreads();
   if (!found.sums) return;
-  const unsigned b = blockIdx.y * groups + threadIdx.x / 16;
+  const unsigned b = found.first + threadIdx.x / 16;
   const auto* row = reinterpret_cast<const of_target*>(memory);
-  if (std::is_same_v<of_draft, of_target> || blockIdx.z >= rows.rows_of_draft)
+  if (std::is_same_v<of_draft, of_target> || blockIdx.y >= rows.rows_of_draft)
     return sum_block_of(*row, b, found.scale, found.per_scale, confidence, found.sums,
                         found.maxima);
   const auto* of_drafts = reinterpret_cast<const of_draft*>(memory);
@@ -242,8 +259,10 @@ cudaError_t launch_sums(const Rows& rows, bool confidence, block_sum<float>* sum
                         cudaStream_t stream) {
   static_assert(RowBatch<Rows>);
   const std::size_t parts = (block_count(rows.vocabulary) + groups - 1) / groups;
-  const dim3 grid(unsigned(rows.requests), unsigned(parts), unsigned(rows.rows_of_request()));
-  return launch(sum_rows<Rows>, grid, stream, rows, confidence || rows.sums_at_1(), sums);
+  static_assert(most_blocks <= 16 * groups);
+  const dim3 grid(unsigned(rows.requests * parts), unsigned(rows.rows_of_request()));
+  return launch(sum_rows<Rows>, grid, stream, rows, division(unsigned(parts)),
+                confidence || rows.sums_at_1(), sums);
 }
 // verify() of a batch of this Shape, in storage of which needed_bytes are needed.
 template <template <class B, bool Whole> class Rows, class B, class Policies, class Verifier,
