@@ -191,6 +191,34 @@ TEST_CASE("cuda: sizes that are out of range are refused before anything is laun
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
 }
 
+TEST_CASE("cuda: rows after the end of a matrix are missing, whatever a range says") {
+  if (!have_device()) return;
+  const small s;
+  // of a target's matrix of `count` rows (in memory there are 3)
+  const auto result = [&](std::size_t count, device::row_range range) {
+    auto b = s.batch();
+    const on_device ranges(std::vector{range});
+    const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+    b.target_count = count;
+    b.target_rows = ranges.data();
+    REQUIRE(device::verify(b, s.policy(), token_verifier{}, s.out(), storage.data(),
+                           device::verify_storage(b), nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    return s.verdicts.read()[0];
+  };
+  CHECK(result(3, {0, 3}).emitted == 3);
+  const std::pair<std::size_t, device::row_range> ends[] = {
+      {2, {0, 3}}, {1, {0, 3}}, {2, {1, 3}}, {1, {1, 2}}, {3, {0xffffffff, 0xffffffff}}};
+  const std::size_t there[] = {2, 1, 1, 0, 0};
+  for (std::size_t i = 0; i < std::size(there); ++i) {
+    CAPTURE(i);
+    const verdict v = result(ends[i].first, ends[i].second);
+    CHECK(v.accepted == there[i]);
+    CHECK(v.emitted == there[i]);
+    CHECK(v.why == status::missing_row);
+  }
+}
+
 TEST_CASE("cuda: verification is captured in a graph, and replayed with what then lies in memory") {
   if (!have_device()) return;
   const small s;
