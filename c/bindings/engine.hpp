@@ -10,6 +10,7 @@
 
 #include <specagg/rows/process.hpp>
 #include <specagg/verify/draft_tree.hpp>
+#include <specagg/verify/synthetic.hpp>
 #include <specagg/verify/verify.hpp>
 
 namespace engine {
@@ -171,6 +172,9 @@ void specagg_engine_verify_text(const engine::request*, double* state, specagg::
 // kept + j * stride, V bytes (rows/cut_row.hpp).
 void specagg_engine_verify_cut(const engine::request*, const std::uint8_t* kept,
                                std::ptrdiff_t stride, specagg::verdict*);
+// After one of them has verified: another result in the place of its own (verify/synthetic.hpp).
+void specagg_engine_synthetic(const engine::request*, const specagg::synthetic_acceptance*,
+                              specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
 void specagg_engine_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
                                 std::uint32_t* path);

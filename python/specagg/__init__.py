@@ -11,8 +11,8 @@ from . import plan
 from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
 from ._policy import by_position, phase, policies, policy
-from ._verify import (Drafts, Edits, Origin, Penalties, Rows, Sampling, Status, Streams, draw, parents_of, verify,
-                      verify_tree)
+from ._verify import (Drafts, Edits, Origin, Penalties, Rows, Sampling, Status, Streams, SyntheticAcceptance, draw,
+                      parents_of, verify, verify_tree)
 from .traced import traced
 
 __version__ = "0.5.0"
@@ -30,6 +30,7 @@ __all__ = [
     "Sampling",
     "Status",
     "Streams",
+    "SyntheticAcceptance",
     "Verified",
     "VerifiedTrees",
     "acceptance",

@@ -216,6 +216,51 @@ class Edits:
     mask: Any = None
 
 
+@dataclass(frozen=True, eq=False)
+class SyntheticAcceptance:
+    """For benchmarks: how many drafted tokens are accepted is drawn, whatever the models say, and the token after them is
+    drawn from the target's row. The text has no law. One of:
+
+    length  the mean number of tokens of a step, with the one that the target adds, at least 1: of x = length - 1 drafted
+            tokens floor(x) are accepted, and one more with probability x - floor(x). A shorter draft lowers the mean
+    rates   number j: how often at least j drafted tokens are accepted (j from 1), in [0, 1] and none above the one before it
+
+    ValueError or TypeError, with the argument's name.
+    """
+
+    length: float | None = None
+    rates: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.length is None) == (self.rates is None):
+            raise ValueError("length, rates: one of the two must be given")
+        if self.length is not None:
+            length = _number(self.length, "length", np.float64)
+            if not isinstance(length, (int, float)) or not 1 <= length <= 1 << 20:
+                raise ValueError(f"length: {self.length} is not in [1, {1 << 20}]")
+            return
+        rates = np.atleast_1d(_number(self.rates, "rates", np.float64))
+        if not len(rates) or not np.all((rates >= 0) & (rates <= np.concatenate([[1.0], rates[:-1]]))):
+            raise ValueError(f"rates: {self.rates} are not in [0, 1], or one is above the one before it")
+
+    def _of_core(self) -> tuple[float, list[float]]:
+        rates = [] if self.rates is None else [float(one) for one in np.atleast_1d(np.asarray(self.rates))]
+        return (1 + sum(rates) if self.length is None else float(self.length)), rates
+
+
+def _synthetic(given: Any, policies: Any, bonus: Any) -> tuple[float, list[float]]:
+    """Length and rates for the module; length 0: none."""
+    if given is None:
+        return 0.0, []
+    how: SyntheticAcceptance = _group(given, SyntheticAcceptance, "synthetic")
+    for one in policies if isinstance(policies, list) else [policies]:
+        if one.of_text:
+            raise ValueError(f"synthetic: the policy {one.name} goes along a text, and this text has no law")
+    if not (bonus is True or bonus is False or bonus == "target"):
+        raise ValueError('synthetic: the bonus is True, False or "target"')
+    return how._of_core()
+
+
 def _group(given: Any, kind: Any, name: str) -> Any:
     if not isinstance(given, kind):
         raise TypeError(f"{name}: expected specagg.{kind.__name__}, not {type(given).__name__}")
@@ -389,6 +434,7 @@ def verify(
     acceptances: bool = False,
     skip: Any = None,
     state: Numbers = 0.0,
+    synthetic: SyntheticAcceptance | None = None,
     out: Any = None,
     on_invalid: str = "status",
 ) -> Verified:
@@ -418,6 +464,7 @@ def verify(
     skip       bool [B]: True: the request is left alone: no token, and the status ok
     state      of a policy with state: one number, or [B], after the text before the draft: 0 where a
                text begins, then the result's `states`. An error where it is none: NaN, or below 0
+    synthetic  SyntheticAcceptance(length=2.6): drafts are verified, and then so many tokens are emitted; log_pi is NaN
     out        int32 or int64 [B, W], W at least gamma + 1, a numpy array or a CPU tensor: gets the tokens, then -1
     on_invalid "status", or "raise": a ValueError names the first request whose status is not ok
 
@@ -442,7 +489,8 @@ def verify(
     if _on_a_device(p):
         from . import cuda
 
-        absent = {"skip": skip, "kept": what.kept, "out": out, "on_invalid": None if on_invalid == "status" else on_invalid}
+        absent = {"skip": skip, "kept": what.kept, "synthetic": synthetic, "out": out,
+                  "on_invalid": None if on_invalid == "status" else on_invalid}
         for name, x in absent.items():
             if x is not None:
                 raise ValueError(f"{name}: is not there on {p.device}")
@@ -453,12 +501,13 @@ def verify(
     q_sampling, p_sampling = _samplings(what, q_logits, p_logits)
     if out is not None:
         _out_array(out)
+    policies = _policies(policy, any_policy)
     result = _core.verify(
-        given.tokens, q, p, _policies(policy, any_policy), how, *_streams(streams), q_logits, p_logits, q_sampling,
+        given.tokens, q, p, policies, how, *_streams(streams), q_logits, p_logits, q_sampling,
         p_sampling, edited, None if given.lengths is None else _number(given.lengths, "lengths", np.int64),
         None if given.offsets is None else np.ascontiguousarray(_number(given.offsets, "offsets", np.int64)),
         _ends(end_of_text), _bonus(bonus), _flag(acceptances, "acceptances"), _skipped(skip),
-        _number(state, "state", np.float64), what.kept)
+        _number(state, "state", np.float64), what.kept, *_synthetic(synthetic, policies, bonus))
     return _finish(result, out, on_invalid)
 
 

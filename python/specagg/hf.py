@@ -27,7 +27,7 @@ from ._hf_cache import Cached
 from ._hf_config import HANDED_OVER, OTHERWISE, new_tokens, processors_of, refuse_others, values_of
 from ._law import law
 from ._policy import PolicyLike, as_policy
-from ._verify import Rows, Sampling, Status, Streams, _uncoupled, draw, verify
+from ._verify import Rows, Sampling, Status, Streams, SyntheticAcceptance, _group, _uncoupled, draw, verify
 
 
 @dataclass
@@ -95,14 +95,14 @@ class _Decoding:
 
     def __init__(self, target: Any, draft: Any, sequences: list[list[int]], pads: list[int], policy: PolicyLike,
                  verifier: str, sampling: Sampling, seeds: Sequence[int], requests: Sequence[int], eos: Sequence[int],
-                 processors: Any) -> None:
+                 processors: Any, synthetic: Union[SyntheticAcceptance, None] = None) -> None:
         self.target = Cached(target, "target", len(sequences))
         self.draft = None if draft is None else Cached(draft, "draft", len(sequences))  # None: prompt lookup
         self.models = [self.target] if self.draft is None else [self.target, self.draft]
         self.sequences, self.pads, self.active = sequences, pads, list(range(len(sequences)))
         self.policy, self.verifier, self.sampling = as_policy(policy), verifier, sampling
         self.seeds, self.requests = np.array(seeds, np.uint64), np.array(requests, np.uint64)
-        self.eos, self.processors = list(eos), processors
+        self.eos, self.processors, self.synthetic = list(eos), processors, synthetic
         self.vocabulary = int(target.config.vocab_size)
         self.wide = torch.float64 in (one.model.dtype for one in self.models)
         self.times = (0, 0.0, 0.0)  # of the last round: calls of the draft, seconds of draft and target
@@ -172,7 +172,7 @@ class _Decoding:
         drafted = [len(d) for d in drafts]
         self.times = (calls, times[1] - times[0], times[2] - times[1])
         ids = np.array([d + [-1] * (max(drafted) - len(d)) for d in drafts], np.int32)
-        out = verify(ids, q, p, self.policy, self.verifier, end_of_text=self.eos, **self.how())
+        out = verify(ids, q, p, self.policy, self.verifier, end_of_text=self.eos, synthetic=self.synthetic, **self.how())
         accepted = out.accepted.tolist()
         for b, status in zip(self.active, out.statuses.tolist()):
             if status:
@@ -265,7 +265,17 @@ def _ends_and_pad(values: dict[str, Any]) -> tuple[list[int], int, bool]:
     return eos, pad, known_pad is not None and pad not in eos
 
 
-def _check_decoder(decoder: str, policy: PolicyLike, draft: Any, gamma: Any) -> None:
+def _check_synthetic(synthetic: Any, decoder: str, gamma: Any) -> None:
+    if synthetic is None:
+        return
+    length, rates = _group(synthetic, SyntheticAcceptance, "synthetic")._of_core()
+    if decoder != "speculative" or gamma == "auto":
+        raise ValueError(f'synthetic: is for decoder="speculative" and a number gamma, not {decoder!r} and {gamma!r}')
+    if len(rates) > gamma or length > gamma + 1:
+        raise ValueError(f"synthetic: a round of gamma {gamma} has at most {gamma} drafted tokens, and {gamma + 1} in all")
+
+
+def _check_decoder(decoder: str, policy: PolicyLike, draft: Any, gamma: Any, synthetic: Any) -> None:
     if draft is None and (decoder != "speculative" or gamma == "auto" or as_policy(policy).reads_draft):
         raise ValueError('draft: None (prompt lookup) is for decoder="speculative", a number gamma, and policies that do not '
                          f"read the draft's row; not {decoder!r}, {gamma!r} and {as_policy(policy).name}")
@@ -273,6 +283,7 @@ def _check_decoder(decoder: str, policy: PolicyLike, draft: Any, gamma: Any) -> 
         raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
     if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
         raise ValueError('policy: decoder="sequential" takes "chow" or "chow-log", which do not read the target\'s row')
+    _check_synthetic(synthetic, decoder, gamma)
 
 
 def _seeds(seed: Union[int, Sequence[int], None], count: int) -> tuple[list[int], Sequence[int]]:
@@ -304,7 +315,7 @@ def _padded(sequences: list[list[int]], pad: int, like: Any) -> Any:
 
 def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, policy: PolicyLike, verifier: str,
            decoder: str, gamma: Union[int, str], seed: Union[int, Sequence[int], None], attention_mask: Any,
-           logits_processor: Any, stopping_criteria: Any, streamer: Any) -> Any:
+           logits_processor: Any, stopping_criteria: Any, streamer: Any, synthetic: Any) -> Any:
     """generate(), with all of its values."""
     eos, pad, pad_is_padding = _ends_and_pad(values)
     sequences, pads = _prompts(input_ids, attention_mask, pad, pad_is_padding)
@@ -315,7 +326,7 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     start = input_ids.shape[1]
     room = _number(new_tokens(values, start), "max_new_tokens", int, 1, 2**31 - 1)
     sampling = _sampling(values)
-    _check_decoder(decoder, policy, draft, gamma)
+    _check_decoder(decoder, policy, draft, gamma, synthetic)
     if streamer is not None and count > 1:
         raise ValueError("streamer: for a batch of one")
     seeds, requests = _seeds(seed, count)
@@ -323,7 +334,7 @@ def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, p
     criteria = StoppingCriteriaList(stopping_criteria or [])
     made = processors_of(values, eos, torch.tensor(pads, device=input_ids.device), start, start + room, input_ids.device)
     work = _Decoding(target, draft, sequences, pads, policy, verifier, sampling, seeds, requests, eos,
-                     LogitsProcessorList([*made, *(logits_processor or [])]))
+                     LogitsProcessorList([*made, *(logits_processor or [])]), synthetic)
     if int(input_ids.min()) < 0 or int(input_ids.max()) >= work.vocabulary:
         raise ValueError(f"input_ids: not in 0 to {work.vocabulary - 1}")
     totals, rounds = [[0] * count, [0] * count], 0
@@ -374,6 +385,7 @@ def generate(
     verifier: str = "token",
     decoder: str = "speculative",
     gamma: Union[int, str] = 4,
+    synthetic: Union[SyntheticAcceptance, None] = None,
     seed: Union[int, Sequence[int], None] = None,
     attention_mask: Any = None,
     logits_processor: Any = None,
@@ -393,6 +405,7 @@ def generate(
                where the policy ("chow" or "chow-log", which read q alone) defers to it
     gamma      tokens drafted in a round, at least 1; "auto": chosen by measured acceptances and times, so that with
                the token and block verifiers a sampled text differs from run to run (its law does not)
+    synthetic  specagg.SyntheticAcceptance: for benchmarks, a given acceptance length; the text has no law, log_pi is NaN
     seed       a number: each row of the batch has random numbers of its own; or a number for each request, of which
                alone its text depends, not of its row; None: from torch's generator (torch.manual_seed)
     attention_mask  [B, S], left-padded; None: all tokens but the leading pad_token_id, unless that ends a text
@@ -414,13 +427,14 @@ def generate(
     drawn from (NaN, all masked).
     """
     return _write(target, draft, input_ids, values_of(target, generation_config, options), policy=policy,
-                  verifier=verifier, decoder=decoder, gamma=gamma, seed=seed, attention_mask=attention_mask,
-                  logits_processor=logits_processor, stopping_criteria=stopping_criteria, streamer=streamer)
+                  verifier=verifier, decoder=decoder, gamma=gamma, seed=seed, attention_mask=attention_mask, streamer=streamer,
+                  logits_processor=logits_processor, stopping_criteria=stopping_criteria, synthetic=synthetic)
 
 
 def custom_generate(draft: Any = None, *, policy: PolicyLike = "lossless", verifier: str = "token",
                     decoder: str = "speculative", gamma: Union[int, str] = 4,
-                    seed: Union[int, Sequence[int], None] = None, streamer: Any = None) -> Callable[..., Any]:
+                    seed: Union[int, Sequence[int], None] = None, streamer: Any = None,
+                    synthetic: Union[SyntheticAcceptance, None] = None) -> Callable[..., Any]:
     """For target.generate(**inputs, custom_generate=specagg.hf.custom_generate(draft)), in versions of transformers
     that take a function there. What generate() takes applies: lengths, do_sample, temperature, filters, processors,
     stopping criteria; num_assistant_tokens and the like are not: transformers hands over a value for each. Give a
@@ -443,6 +457,6 @@ def custom_generate(draft: Any = None, *, policy: PolicyLike = "lossless", verif
         return _write(
             model, draft, input_ids, values, policy=policy, verifier=verifier, decoder=decoder, gamma=gamma, seed=seed,
             attention_mask=torch.ones_like(input_ids) if mask is None else mask, logits_processor=logits_processor,
-            stopping_criteria=stopping_criteria, streamer=streamer)
+            stopping_criteria=stopping_criteria, streamer=streamer, synthetic=synthetic)
 
     return decode

@@ -27,6 +27,9 @@ struct verify_arguments {
   nb::handle bonus;
   bool acceptances;
   nb::handle skip, states, kept;
+  // of synthetic acceptance; length 0: none
+  double synthetic_length;
+  const std::vector<double>& synthetic_rates;
 };
 
 // Whether the target's row is read after the drafted tokens.
@@ -236,6 +239,7 @@ verified verify(const verify_arguments& a) {
   std::vector<engine::edits> edited(B);
   for (std::size_t i = 0; i < B; ++i) edited[i] = edit.of(i, drafts.size[i] + draws(bonuses[i]));
 
+  const specagg::synthetic_acceptance synthetic{a.synthetic_length, a.synthetic_rates};
   const token_flags kept(a.kept, "kept", B, rows.vocabulary);
   std::vector<decltype(kept.of(0, 0))> kept_of(B);
   for (std::size_t i = 0; i < B; ++i) kept_of[i] = kept.of(i, drafts.size[i]);
@@ -269,7 +273,9 @@ verified verify(const verify_arguments& a) {
       r.scratch = std::span(scratch).subspan(i * part, part);
       double position = 0;
       double& state = policies[i]->has_state() ? result.states[i] : position;
-      const specagg::verdict v = decide(r, policies[i]->known.of_text, state, kept_of[i]);
+      specagg::verdict v = decide(r, policies[i]->known.of_text, state, kept_of[i]);
+      if (a.synthetic_length && v.why == specagg::status::ok)
+        specagg_engine_synthetic(&r, &synthetic, &v);
       result.keep(i, v, r.out, r.drafted.acceptances.first(a.acceptances ? r.drafted.size() : 0));
     });
   }
@@ -340,15 +346,18 @@ void bind_verify(nb::module_& m) {
          nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
          const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
          nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,
-         nb::handle bonus, bool acceptances, nb::handle skip, nb::handle states, nb::handle kept) {
-        return verify({drafts,    q,           p,        policies,    verifier,   seeds,  requests,
-                       positions, q_logits,    p_logits, q_sampling,  p_sampling, edit,   lengths,
-                       offsets,   end_of_text, bonus,    acceptances, skip,       states, kept});
+         nb::handle bonus, bool acceptances, nb::handle skip, nb::handle states, nb::handle kept,
+         double synthetic_length, const std::vector<double>& synthetic_rates) {
+        return verify({drafts,   q,         p,        policies,         verifier,       seeds,
+                       requests, positions, q_logits, p_logits,         q_sampling,     p_sampling,
+                       edit,     lengths,   offsets,  end_of_text,      bonus,          acceptances,
+                       skip,     states,    kept,     synthetic_length, synthetic_rates});
       },
       "drafts"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a, "seeds"_a,
       "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
       "p_sampling"_a, "edits"_a, "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a,
-      "acceptances"_a, "skip"_a.none(), "states"_a, "kept"_a.none());
+      "acceptances"_a, "skip"_a.none(), "states"_a, "kept"_a.none(), "synthetic_length"_a,
+      "synthetic_rates"_a);
 }
 
 }  // namespace python

@@ -728,3 +728,23 @@ def test_a_row_without_tokens_is_an_error(target: Any, near: Any) -> None:
     for decoder, policy in (("speculative", "lossless"), ("sequential", "chow")):
         with pytest.raises(RuntimeError, match="request 0.*invalid_row"):
             hf.generate(target, near, PROMPT, logits_processor=[no_token], decoder=decoder, policy=policy)
+
+
+# ---- synthetic acceptance ----------------------------------------------------------------------------
+
+
+def test_a_given_acceptance_length(target: Any, far: Any) -> None:
+    how: dict[str, Any] = dict(gamma=4, do_sample=True, seed=3, max_new_tokens=90, return_dict_in_generate=True, eos_token_id=[])
+    for draft, synthetic in ((far, specagg.SyntheticAcceptance(3)), (far, specagg.SyntheticAcceptance(rates=[1, 1, 0]))):
+        out = hf.generate(target, draft, PROMPT, synthetic=synthetic, **how)
+        assert (out.rounds, out.accepted, out.emitted) == (30, [60], [90])
+        assert np.isnan(out.log_pi[0]).all()
+    mean = hf.generate(target, far, PROMPT, synthetic=specagg.SyntheticAcceptance(2.5), **how)
+    assert 90 / 3 < mean.rounds < 90 / 2
+    if takes_functions:
+        function = hf.custom_generate(far, gamma=2, seed=1, synthetic=specagg.SyntheticAcceptance(3))
+        assert target.generate(PROMPT, custom_generate=function, max_new_tokens=9, do_sample=True).shape == (1, 14)
+    for bad in (dict(gamma="auto"), dict(gamma=1), dict(decoder="sequential", policy="chow"),
+                dict(gamma=1, synthetic=specagg.SyntheticAcceptance(rates=[0.5, 0.1]))):
+        with pytest.raises(ValueError, match="^synthetic: "):
+            hf.generate(target, far, PROMPT, **{**how, "synthetic": specagg.SyntheticAcceptance(3), **bad})
