@@ -400,15 +400,16 @@ Of what was expected of SmolLM2's pairs ({len(found)} statements that were reach
 
 def commands(results):
     """What the two commands do, and how long they took."""
-    minutes = lambda of: f"{of['processor'] / 60:.0f} minutes of the processor"
-    took, of = results.get("took"), results.get("quick")
-    whole = f"`make frontier` measures all again, from nothing{f', in {minutes(took)}' if took else ''}"
+    took, parts, of = results.get("took"), results.get("parts"), results.get("quick")  # parts: seconds of each, run alone
+    minutes = lambda seconds: f"{seconds / 60:.0f} minutes of the processor"
+    time = f", in {minutes(took['processor'])}" if took else f": its parts, run one by one, took {minutes(sum(parts.values()))}" if parts else ""
+    whole = f"`make frontier` measures all again, from nothing{time}"
     if not of:
         return whole + ".\n"
     n = sum(len(row) for row in of["means"].values())
     return textwrap.fill(
-        f"{whole}; `QUICK=1` every sixth text at +{GAIN}, in {of['processor']:.0f} seconds of it (without the compiler and the model's download; "
-        f"two processes, so two idle cores take little more than half). It says that it agrees if its {n} numbers are those that these texts gave before, "
+        f"{whole}. With `QUICK=1` it has every sixth text, at +{GAIN}, and takes {of['processor']:.0f} seconds of the processor (both without the compiler "
+        f"and the model's download; two processes share the work, so two idle cores take little more than half). It says that it agrees if its {n} numbers are those that these texts gave before, "
         f"and all are as near to those of all texts as so few allow: t quantiles, {100 * LEVEL:.0f} % for all together. A machine that rounds otherwise may "
         "draw other texts; then the second alone counts. `lossy`, `token-v3` and `chow`, broken on purpose, were found.",
         125, break_long_words=False, break_on_hyphens=False) + "\n"
