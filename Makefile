@@ -59,7 +59,7 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 	@cmake --preset release >/dev/null && cmake --build build --target experiments $(if $(MODELS),specagg_cli bench-slow_link)
 	@scripts/experiments $(if $(MODELS),--models $(MODELS)) $(if $(QUICK),--quick)
 
-frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on SmolLM2's own texts (half an hour; QUICK=1: 2 minutes)
+frontier:  ## docs/frontier.md: what every policy costs at equal acceptance, on SmolLM2's own texts (20 minutes of a core; QUICK=1: 2)
 	@MODELS=real scripts/bootstrap experiments
 	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments-frontier
 	@scripts/frontier $(if $(QUICK),--quick)
