@@ -99,7 +99,7 @@ MUTANTS = [
     ("a range may end after its matrix", CUDA + "verify.hpp", "wanted.count < left ? wanted.count : left", "wanted.count",
      "verify.test.cpp", "cuda: rows after the end*"),
     ("the target's rows are placed as the draft's", CUDA + "ragged.hpp", "is_draft && this->draft_row_numbers",
-     "this->draft_row_numbers", "ragged.test.cpp", "cuda: ragged batches*"),
+     "bool(this->draft_row_numbers)", "ragged.test.cpp", "cuda: ragged batches*"),
     ("under __CUDA_ARCH__ a product is rounded before its sum", "include/specagg/kernel/detail/simd/number.hpp",
      "return __fmaf_rn(a, b, c);", "return __fadd_rn(__fmul_rn(a, b), c);",
      "emulator.arch.slow.test.cpp,emulator/math_bits.cpp", "cuda: arithmetic*"),
