@@ -219,6 +219,24 @@ TEST_CASE("cuda: rows after the end of a matrix are missing, whatever a range sa
   }
 }
 
+TEST_CASE("cuda: an accepted token that ends the text is in the verdict") {
+  if (!have_device()) return;
+  const small s;  // both drafted tokens are accepted: q = p
+  for (const token_id end : {7, 8, 9}) {
+    auto b = s.batch();
+    b.end_of_text = end_tokens(end);
+    const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+    REQUIRE(device::verify(b, s.policy(), token_verifier{}, s.out(), storage.data(),
+                           device::verify_storage(b), nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    const verdict v = s.verdicts.read()[0];
+    CAPTURE(end);
+    CHECK(v.ended == (end == 9 ? no_token : end));
+    CHECK(v.accepted == (end == 7 ? 1 : 2));
+    CHECK(v.emitted == (end == 7 ? 1 : end == 8 ? 2 : 3));
+  }
+}
+
 TEST_CASE("cuda: verification is captured in a graph, and replayed with what then lies in memory") {
   if (!have_device()) return;
   const small s;
