@@ -481,6 +481,32 @@ TEST_CASE("cuda: ragged batches with filters agree with the CPU") {
   CHECK(seen.statuses[status::draft_not_in_support] > 0);
 }
 
+TEST_CASE("cuda: at temperature 0 a target's row that cannot be read is read alone") {
+  if (!have_device()) return;
+  constexpr std::size_t V = 8;
+  const on_device q(std::vector<float>(V, 0)),
+      p(std::vector<float>(2 * V, -std::numeric_limits<float>::infinity())),
+      temperature(std::vector<float>{0}), of_draft(std::vector<float>{-1});
+  const on_device tokens(std::vector<std::int32_t>{1}), start(std::vector<std::int32_t>{0}),
+      ids(std::vector<std::int32_t>(2)), accepted(std::vector<std::int32_t>(1)),
+      statuses(std::vector<std::int32_t>(1));
+  const on_device seed(std::vector<std::int64_t>{1});
+  device::ragged_batch<float> b{.requests = 1, .vocabulary = V, .most = 1, .drafted = 1};
+  b.tokens = tokens.data(), b.start = start.data(), b.seed = seed.data();
+  b.draft = q.data(), b.target = p.data(), b.draft_stride = b.target_stride = V;
+  b.temperature = temperature.data(), b.draft_temperature = of_draft.data();
+  b.bonus_from = false;
+  const std::size_t bytes = device::verify_storage(b);
+  const on_device storage(std::vector<double>(bytes / 8));
+  device::ragged_outcome out{ids.data(), accepted.data()};
+  out.statuses = statuses.data();
+  REQUIRE(device::verify(b, lossless{}, token_verifier{}, out, storage.data(), bytes, nullptr) ==
+          cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  // the draft's row has an invalid temperature
+  CHECK(status(statuses.read()[0]) == status::invalid_row);
+}
+
 TEST_CASE("cuda: no bonus follows a drafted token that ends the text, whoever chooses the bonus") {
   if (!have_device()) return;
   numbers random(1);

@@ -219,6 +219,51 @@ TEST_CASE("cuda: rows after the end of a matrix are missing, whatever a range sa
   }
 }
 
+TEST_CASE("cuda: of two rows that cannot be read, the status is the CPU's") {
+  if (!have_device()) return;
+  // One drafted token. The target has no second row, or no row that can be read; nor has the draft.
+  const auto both = [](double temperature, std::size_t target_rows, bool valid,
+                       const auto& policy) {
+    constexpr std::size_t V = 8;
+    const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+    std::vector<float> q(2 * V, 0.f), p(target_rows * V, valid ? 0.f : -inf);
+    q[valid ? V : 0] = nan;
+    const on_device draft_logits(q), target_logits(p), temperatures(std::vector{temperature});
+    const on_device tokens(std::vector<token_id>{1});
+    const on_device start(std::vector<std::uint32_t>{0});
+    const on_device seed(std::vector<std::uint64_t>{1});
+    const on_device verdicts(std::vector<verdict>(1));
+    const on_device emissions(std::vector<emission>(2));
+    device::batch<float> b;
+    b.requests = 1, b.vocabulary = V, b.most = 1;
+    b.draft = draft_logits.data(), b.target = target_logits.data();
+    b.draft_count = 2, b.target_count = target_rows, b.draft_stride = b.target_stride = V;
+    b.tokens = tokens.data(), b.start = start.data(), b.seed = seed.data();
+    b.temperature = temperatures.data();
+    const std::size_t bytes = device::verify_storage(b);
+    const on_device storage(std::vector<double>(bytes / 8));
+    REQUIRE(device::verify(b, policy, token_verifier{}, {verdicts.data(), emissions.data()},
+                           storage.data(), bytes, nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    const auto rows = [&](const std::vector<float>& x) {
+      return rows_of(x.size() / V, [&](std::size_t j) {
+        return processed_row<float>(std::span(x).subspan(j * V, V), {.temperature = temperature});
+      });
+    };
+    std::vector<emission> out(2);
+    std::vector<double> scratch(verify_scratch(V, 1));
+    random_streams chooser(1, 0);
+    const token_id drafted[] = {1};
+    const verdict due = token_verifier{}.verify(draft{.tokens = drafted}, rows(q), rows(p), policy,
+                                                chooser, std::span(out), std::span(scratch));
+    CHECK(name(verdicts.read()[0].why) == std::string(name(due.why)));
+    return due.why;
+  };
+  CHECK(both(1, 1, true, token_v3{0.3}) == status::missing_row);
+  CHECK(both(1, 2, false, token_v3{0.3}) == status::invalid_row);
+  CHECK(both(-1, 2, false, lossless{}) == status::invalid_parameter);
+}
+
 TEST_CASE("cuda: an accepted token that ends the text is in the verdict") {
   if (!have_device()) return;
   const small s;  // both drafted tokens are accepted: q = p

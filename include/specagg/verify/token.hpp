@@ -20,7 +20,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
   const detail::drawing by{drafted.start, chooser, scratch};
 
   std::uint32_t j = 0;
-  if constexpr (detail::judges_at_once<C, Policy, QRows, PRows>)
+  if constexpr (detail::judges_at_once<C, Policy>)
     if (drafted.acceptances.empty())
       j = std::uint32_t(by.accept_at_once(laws, drafted, out, result));
   for (; j < g && (deciding || !drafted.acceptances.empty()); ++j) {

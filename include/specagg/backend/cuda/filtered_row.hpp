@@ -20,12 +20,14 @@ class filtered_row {
   using value_type = float;
   __device__ filtered_row(const raw_row<S, Whole>& row, const filtered_facts& facts,
                           collective<Whole>& together)
-      : row_(row), together_(&together), why_(facts.why) {
+      : row_(row),
+        together_(&together),
+        why_(facts.why),
+        greedy_(facts.greedy && why_ != status::invalid_parameter) {
     if (why_ != status::ok) return;
     sampled_ = facts.sampled;
     confidence_ = facts.confidence;
     restriction_ = facts.restriction;
-    greedy_ = facts.greedy;
   }
   __device__ std::size_t size() const { return row_.size; }
   __device__ collective<Whole>& walker() const { return *together_; }
@@ -64,7 +66,7 @@ class filtered_row {
   status why_;
   softmax_factors<float> sampled_, confidence_;
   cutoff<float> restriction_;
-  bool greedy_ = false;
+  bool greedy_;
 };
 
 }  // namespace cuda::detail

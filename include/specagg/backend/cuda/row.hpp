@@ -254,7 +254,7 @@ class device_row {
     return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
   }
   __device__ status why() const { return facts().why; }
-  __device__ bool greedy() const { return why() == status::ok && facts().greedy; }
+  __device__ bool greedy() const { return facts().greedy && why() != status::invalid_parameter; }
   __device__ auto weight() const {
     return weight_of_row(facts().sampled.max, facts().sampled.scale);
   }

@@ -201,6 +201,15 @@ __global__ void __launch_bounds__(threads, sums_at_once<Rows>)
 // not whole need more registers than two leave.
 template <class Rows>
 inline constexpr int verifies_at_once = Rows::whole || !together_of<Rows>::are_shared ? 2 : 1;
+// rows_of() with a count in shared memory, which takes no register.
+template <class Make>
+struct counted_rows {
+  const std::uint32_t* count;
+  Make make;
+  __device__ counted_rows(const std::uint32_t* rows, Make m) : count(rows), make(m) {}
+  __device__ std::size_t size() const { return *count; }
+  __device__ auto operator[](std::size_t j) const { return make(j); }
+};
 template <class Rows, class Policies, class Verifier, class Outcome>
 __global__ void __launch_bounds__(threads, verifies_at_once<Rows>)
     verify_requests(Rows b, Policies policies, Verifier verifier, block_sum<float>* sums,
@@ -221,17 +230,17 @@ __global__ void __launch_bounds__(threads, verifies_at_once<Rows>)
   __shared__ token_id ids[most_drafted + 1];
   const auto given = unsigned(b.tokens_given(r));
   if (threadIdx.x < given) ids[threadIdx.x] = b.token_of(r, threadIdx.x);
-  __shared__ std::uint32_t first_row[2];  // of the draft and of the target
-  if (threadIdx.x < 2)
-    first_row[threadIdx.x] = threadIdx.x == 0 ? b.draft_range(r).first : b.target_range(r).first;
+  __shared__ std::uint32_t first_row[2], rows[2];  // of the draft and of the target
+  if (threadIdx.x < 2) {
+    const row_range own = threadIdx.x == 0 ? b.draft_range(r) : b.target_range(r);
+    first_row[threadIdx.x] = own.first;
+    rows[threadIdx.x] = own.count;
+  }
   b.find_facts(r, reads_confidence<policy_of<Policies>>, sums, facts, together);  // a barrier
-  // drafted tokens without rows are rows themselves
-  constexpr bool has_rows =
-      !std::is_same_v<decltype(b.q_row({}, 0)), raw_row<one_hot, Rows::whole>>;
-  const auto q_rows = rows_of(has_rows ? b.rows_of_draft : std::size_t(given), [&](std::size_t j) {
+  const auto q_rows = counted_rows(&rows[0], [&](std::size_t j) {
     return b.known_row(b.q_row({first_row[0], 0}, j), facts[j], together);
   });
-  const auto p_rows = rows_of(std::size_t(b.most + 1), [&](std::size_t j) {
+  const auto p_rows = counted_rows(&rows[1], [&](std::size_t j) {
     return b.known_row(b.p_row({first_row[1], 0}, j), facts[b.rows_of_draft + j], together);
   });
   const auto by = [&] {

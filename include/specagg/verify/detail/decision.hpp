@@ -136,21 +136,12 @@ SPECAGG_FUNCTION status bonus_of(const law_source<Policy, QRows, PRows>& of, bon
 
 // Whether the threads of a device judge drafted tokens at the same time, each another one: the
 // chooser has leading(count, judge), which says how many of the tokens 0, 1, ... judge(j) accepts.
-// A law must capture nothing: then it makes no sum, in which all threads would work together.
-template <class C, class Policy, class QRows, class PRows>
-constexpr bool judges_at_once = [] {
-  if constexpr (requires(const std::remove_cvref_t<C>& c) {
-                  c.leading(std::size_t(), static_cast<bool (*)(std::size_t)>(nullptr));
-                } && !PolicyList<Policy> && !CompiledForEach<Policy> &&
-                !Misfit<misfit_of_law<Policy, QRows, PRows>>) {
-    using rows = decltype(detail::pair_for<Policy>(std::declval<const row_of_list<QRows>&>(),
-                                                   std::declval<const row_of_list<PRows>&>()));
-    return std::is_empty_v<decltype(detail::bind_law(std::declval<const rows&>(),
-                                                     std::declval<const Policy&>()))>;
-  } else {
-    return false;
-  }
-}();
+// Only with a law that makes no sum, in which all threads would have to work together.
+template <class C, class Policy>
+constexpr bool judges_at_once =
+    std::is_same_v<Policy, lossless> && requires(const std::remove_cvref_t<C>& c) {
+      c.leading(std::size_t(), static_cast<bool (*)(std::size_t)>(nullptr));
+    };
 
 // All draws of one call: they share the position at which the draft starts, the random numbers, and
 // memory for sums of weights.
